@@ -1,0 +1,83 @@
+"""The error tree.
+
+    SostenutoError                 one line for the user, a hint, a CLI exit code
+    ├── StorageError               the database cannot do its work now
+    │   ├── DatabaseUnavailable    unreachable, refused, frozen or locked for too long
+    │   ├── DiskFull               the disk or quota under the database is full
+    │   └── SchemaMismatch         the database is older or newer than this program
+    ├── JobNotFound                no such job (or not yours)
+    ├── IllegalTransition          the job's state does not allow this event
+    ├── LeaseLost                  the run no longer owns its job: it must stop and write nothing
+    ├── InboxChanged               a comment arrived that the run has not seen
+    └── (jobs.errors, worker.…)    what the producers and the workers add
+"""
+
+from __future__ import annotations
+
+
+class SostenutoError(Exception):
+    """Base of every error a user may see. `str(error)` is one line; `hint` says what to do next."""
+
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class StorageError(SostenutoError):
+    """The database cannot do its work now; what was committed before is safe."""
+
+    exit_code = 5
+
+
+class DatabaseUnavailable(StorageError):
+    """The database is unreachable, frozen, or locked for longer than the busy timeout."""
+
+
+class DiskFull(StorageError):
+    """The disk (or quota) is full: the statement was rolled back and nothing of it is stored."""
+
+
+class SchemaMismatch(StorageError):
+    """The database's schema is older or newer than this program's."""
+
+
+class JobNotFound(SostenutoError):
+    """No job with this id, or it belongs to someone else."""
+
+    exit_code = 3
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id}", hint="list the jobs with: sostenuto list")
+        self.job_id = job_id
+
+
+class IllegalTransition(SostenutoError):
+    """The job's state does not allow the event. Nothing was changed."""
+
+    exit_code = 4
+
+    def __init__(self, job_id: str, state: str, event: str, *, hint: str | None = None) -> None:
+        super().__init__(f"job {job_id} is {state}: {event} is not possible", hint=hint)
+        self.job_id = job_id
+        self.state = state
+        self.event = event
+
+
+class LeaseLost(SostenutoError):
+    """The run no longer owns its job. Whatever it was about to write was not written."""
+
+    def __init__(self, job_id: str, run_id: str) -> None:
+        super().__init__(f"run {run_id} no longer owns job {job_id}")
+        self.job_id = job_id
+        self.run_id = run_id
+
+
+class InboxChanged(SostenutoError):
+    """A comment arrived that the run has not shown to the model; the guarded write changed nothing."""
+
+    def __init__(self, job_id: str, unread: int) -> None:
+        super().__init__(f"job {job_id} has {unread} unread comments")
+        self.job_id = job_id
+        self.unread = unread

@@ -1,0 +1,233 @@
+"""The database: one engine over SQLite (WAL) or Postgres (psycopg 3), with explicit reads and writes.
+
+SQLite: every write transaction is BEGIN IMMEDIATE and passes a FIFO gate of this process, so that threads are
+served in order instead of racing for the file lock (a deferred BEGIN that upgrades later loses updates or fails
+at once). Reads are plain BEGIN: in WAL they block nobody.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from storage.errors import DatabaseUnavailable, DiskFull, StorageError
+
+SQLITE_POOL = 4
+POSTGRES_POOL = 16
+BUSY_TIMEOUT_SECONDS = 15.0
+CONNECT_TIMEOUT_SECONDS = 5
+
+
+class wall_clock(FunctionElement[float]):  # noqa: N801 - reads as a SQL function where it is used
+    """The database's wall clock as epoch seconds, also in the middle of a transaction.
+
+    Postgres: clock_timestamp(), because now() is the transaction's start and stale after a lock wait.
+    SQLite: this process's clock, through a function registered on each connection.
+    """
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiles(wall_clock, "postgresql")
+def _postgres_clock(element: wall_clock, compiler: Any, **kw: Any) -> str:
+    return "extract(epoch from clock_timestamp())::double precision"
+
+
+@compiles(wall_clock, "sqlite")
+def _sqlite_clock(element: wall_clock, compiler: Any, **kw: Any) -> str:
+    return "sostenuto_now()"
+
+
+class FifoGate:
+    """A lock that serves its waiters in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiters: deque[threading.Lock] = deque()
+        self._held = False
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return
+            ticket = threading.Lock()
+            ticket.acquire()
+            self._waiters.append(ticket)
+        ticket.acquire()  # released by the holder before us: the gate is ours, still held
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._mutex:
+            if self._waiters:
+                self._waiters.popleft().release()
+            else:
+                self._held = False
+
+
+class Database:
+    """Connections to one database. Make it in the process that uses it: it must not cross a fork."""
+
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
+        self.url = _parse_url(url)
+        self.clock = clock
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._gate = FifoGate()
+        self.engine = self._make_engine(pooled=True)
+        self._lone_engine: Engine | None = None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A read-only transaction with one consistent snapshot per statement (Postgres) or in all (SQLite)."""
+        with _translated(self.url), self.engine.connect() as conn, conn.begin():
+            yield conn
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A write transaction: committed at the end of the block, rolled back on any error.
+
+        Raises DatabaseUnavailable or DiskFull. A DatabaseUnavailable raised while committing leaves open whether
+        the commit happened: the caller re-reads instead of repeating.
+        """
+        with _translated(self.url):
+            if self.is_sqlite:
+                with self._gate, self._begin_immediate(self.engine) as conn:
+                    yield conn
+            else:
+                with self.engine.begin() as conn:
+                    yield conn
+
+    @contextmanager
+    def lone_write(self) -> Iterator[Connection]:
+        """Like `write`, on a connection of its own outside pool and gate: heartbeats must never queue."""
+        if self._lone_engine is None:
+            self._lone_engine = self._make_engine(pooled=False)
+        with _translated(self.url):
+            if self.is_sqlite:
+                with self._begin_immediate(self._lone_engine) as conn:
+                    yield conn
+            else:
+                with self._lone_engine.begin() as conn:
+                    yield conn
+
+    def close(self) -> None:
+        """Closes every connection. The database may be used again afterwards."""
+        self.engine.dispose()
+        if self._lone_engine is not None:
+            self._lone_engine.dispose()
+
+    @contextmanager
+    def _begin_immediate(self, engine: Engine) -> Iterator[Connection]:
+        with engine.connect().execution_options(sostenuto_write=True) as conn, conn.begin():
+            yield conn
+
+    def _make_engine(self, *, pooled: bool) -> Engine:
+        if self.is_sqlite:
+            engine = sa.create_engine(
+                self.url,
+                pool_size=SQLITE_POOL if pooled else 1,
+                max_overflow=0,
+                poolclass=sa.QueuePool,
+                connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+            )
+            sa.event.listen(engine, "connect", self._prepare_sqlite)
+            sa.event.listen(engine, "begin", _begin_sqlite)
+            return engine
+        return sa.create_engine(
+            self.url,
+            pool_size=POSTGRES_POOL if pooled else 1,
+            max_overflow=0,
+            pool_pre_ping=True,
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "application_name": "sostenuto",
+                "options": "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=15000",
+            },
+        )
+
+    def _prepare_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        connection.create_function("sostenuto_now", 0, lambda: self.clock())
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",  # a commit survives a power cut
+            "foreign_keys=ON",
+            f"busy_timeout={int(BUSY_TIMEOUT_SECONDS * 1000)}",
+            "temp_store=MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(conn: Connection) -> None:
+    write = conn.get_execution_options().get("sostenuto_write")
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _parse_url(url: str) -> URL:
+    hint = "use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE in SOSTENUTO_DATABASE_URL"
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise StorageError("the database URL cannot be read", hint=hint) from error
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and parsed.database not in (None, "", ":memory:"):
+        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+        return parsed
+    raise StorageError(f"the database {parsed.render_as_string()} is not supported", hint=hint)
+
+
+@contextmanager
+def _translated(url: URL) -> Iterator[None]:
+    """Turns driver errors that a user can do something about into ours; others pass."""
+    name = url.render_as_string(hide_password=True)
+    try:
+        yield
+    except PoolTimeout as error:
+        raise DatabaseUnavailable(
+            f"no free connection to {name} within 30 s", hint="the database is frozen or overloaded; nothing was lost"
+        ) from error
+    except DBAPIError as error:
+        text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+        if _is_disk_full(error):
+            raise DiskFull(
+                f"the disk under {name} is full ({text})", hint="free some space; nothing that was accepted is lost"
+            ) from error
+        if error.connection_invalidated or isinstance(error.orig, sqlite3.OperationalError) or _is_outage(error):
+            raise DatabaseUnavailable(
+                f"the database {name} is not available: {text}",
+                hint="check that it runs and is reachable (SOSTENUTO_DATABASE_URL), then try again",
+            ) from error
+        raise
+
+
+def _is_disk_full(error: DBAPIError) -> bool:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    if code is not None:
+        return bool((code & 0xFF) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR))
+    return getattr(error.orig, "sqlstate", None) == "53100"
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    """Postgres: refused, cut (class 08), out of resources (53), shutting down (57P), lock or idle timeout (55P03, 25P03)."""
+    if not isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+        return False
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    return state is None or state[:2] in ("08", "53", "57") or state in ("55P03", "25P03")

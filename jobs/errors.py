@@ -1,0 +1,142 @@
+"""Every error a producer may meet; those of the storage are re-exported, so that callers import from here.
+
+    SostenutoError                  exit code 1
+    ├── StorageError …              5   the database (see storage.errors)
+    ├── JobNotFound                 3
+    ├── NotFound                    3   a file, a comment, anything else that is not there
+    ├── IllegalTransition           4
+    ├── BrokerUnavailable           6
+    ├── JobDidNotSucceed            7   `submit --wait` and `watch --wait`
+    └── UsageError                  2   what the user gave is wrong
+        ├── ConfigurationError      a setting; names the variable or the file and line
+        ├── InvalidPiece            file, line and column
+        ├── UnknownPiece            with a "did you mean"
+        ├── InvalidInstruction      empty or too long
+        ├── FileRejected            an input file or a path that may not be used
+        └── AmbiguousJobId          an abbreviated id that fits several jobs
+
+Exit codes of the command line: 0 ok · 1 failed or unexpected · 2 bad usage or input · 3 not found · 4 not possible
+in this state · 5 database · 6 broker · 7 the job did not succeed (--wait) · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from storage.errors import (
+    DatabaseUnavailable,
+    DiskFull,
+    IllegalTransition,
+    InboxChanged,
+    JobNotFound,
+    LeaseLost,
+    SchemaMismatch,
+    SostenutoError,
+    StorageError,
+)
+
+__all__ = [
+    "AmbiguousJobId",
+    "BrokerUnavailable",
+    "ConfigurationError",
+    "DatabaseUnavailable",
+    "DiskFull",
+    "FileRejected",
+    "IllegalTransition",
+    "InboxChanged",
+    "InvalidInstruction",
+    "InvalidPiece",
+    "JobDidNotSucceed",
+    "JobNotFound",
+    "LeaseLost",
+    "NotFound",
+    "SchemaMismatch",
+    "SostenutoError",
+    "StorageError",
+    "UnknownPiece",
+    "UsageError",
+    "did_you_mean",
+]
+
+
+class UsageError(SostenutoError):
+    """What the user gave cannot be used; nothing was changed."""
+
+    exit_code = 2
+
+
+class ConfigurationError(UsageError):
+    """A setting is unknown or has a bad value. The message names where it was set, and never shows a secret."""
+
+
+class InvalidPiece(UsageError):
+    """A piece's YAML is wrong; `file`, `line` and `column` (both from 1) say where."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str,
+        line: int | None = None,
+        column: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        place = ":".join(str(part) for part in (file, line, column) if part is not None)
+        super().__init__(f"{place}: {problem}", hint=hint)
+        self.problem = problem
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class UnknownPiece(UsageError):
+    """There is neither a piece of the user's nor a built-in one with this name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        hint = did_you_mean(name, known) or "list the pieces with: sostenuto pieces list"
+        super().__init__(f"there is no piece {name!r}", hint=hint)
+        self.name = name
+
+
+class InvalidInstruction(UsageError):
+    """The instruction is empty or longer than the limit."""
+
+
+class FileRejected(UsageError):
+    """A file or path may not be used: outside the workspace, too large, not a plain file …"""
+
+
+class AmbiguousJobId(UsageError):
+    """An abbreviated job id fits several jobs."""
+
+    def __init__(self, prefix: str, matches: Sequence[str]) -> None:
+        super().__init__(
+            f"{prefix!r} fits several jobs: {', '.join(matches)}", hint="give more characters of the id"
+        )
+        self.prefix = prefix
+        self.matches = list(matches)
+
+
+class NotFound(SostenutoError):
+    """Something other than a job is not there."""
+
+    exit_code = 3
+
+
+class BrokerUnavailable(SostenutoError):
+    """The broker cannot be reached. Accepted jobs are safe: they wait in the database."""
+
+    exit_code = 6
+
+
+class JobDidNotSucceed(SostenutoError):
+    """The job that was waited for ended without success, or waits for a person."""
+
+    exit_code = 7
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """`did you mean 'x'?` for the nearest known name, or None when nothing is near."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {nearest[0]!r}?" if nearest else None

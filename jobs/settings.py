@@ -1,0 +1,272 @@
+"""The settings of one installation: what they are. Where they come from is in `jobs.settings_sources`.
+
+Every field is a key of `sostenuto.yaml` and, in upper case behind `SOSTENUTO_`, an environment variable; the two of
+the model's client keep their usual names, OPENAI_API_KEY and OPENAI_BASE_URL.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from jobs.errors import did_you_mean
+
+DATABASE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
+BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "amqp", "amqps", "pyamqp")
+
+MEGABYTE = 1024 * 1024
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Seconds = Annotated[float, Field(ge=0.05, le=86_400)]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class CompressionSettings(_Group):
+    """When a movement's context is compacted."""
+
+    enabled: bool = Field(
+        default=True, description="compact long contexts; off: the movement is wrapped up, then forced on"
+    )
+    token_threshold: Count | None = Field(
+        default=None, description="compact from this many tokens; default 80% of a known window, else 8,000"
+    )
+    keep_recent: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=10, description="newest messages kept word for word"
+    )
+    min_to_compress: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=5, description="fewer messages are not worth it"
+    )
+
+
+class InheritanceSettings(_Group):
+    """What a new job takes over from an earlier one on the same thing."""
+
+    enabled: bool = Field(default=True, description="begin a job with its predecessor's summary and plans")
+    max_summary_tokens: Count = Field(default=4000, description="longest inherited summary, plans included")
+
+
+class ContextSettings(_Group):
+    """The `context:` block."""
+
+    base_dir: Path | None = Field(
+        default=None, description="where `export` writes contexts; default: contexts in the data dir"
+    )
+    compression: CompressionSettings = CompressionSettings()
+    inheritance: InheritanceSettings = InheritanceSettings()
+
+
+class BudgetSettings(_Group):
+    """What a job may spend when its submitter names nothing; a used-up budget pauses it."""
+
+    max_steps: Count | None = Field(default=None, description="steps of a job")
+    max_tokens: Count | None = Field(default=None, description="tokens of a job")
+    max_cost: Annotated[float, Field(gt=0, le=1e9)] | None = Field(default=None, description="cost of a job")
+    max_seconds: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None, description="running time of a job"
+    )
+
+
+class Settings(_Group):
+    """Checked, absolute, immutable. `load_settings()` makes it from the environment and `sostenuto.yaml`.
+
+    Built directly, `Settings(data_dir=…)` fills the same defaults and raises pydantic's ValidationError.
+    """
+
+    database_url: str = Field(
+        default="",
+        repr=False,
+        description="sqlite:///FILE or postgresql://…; default: sostenuto.db in the data dir",
+    )
+    broker_url: str | None = Field(
+        None, repr=False, description="redis://…, rediss://…, redis+socket://…, amqp://…; default: embedded"
+    )
+    data_dir: Path = Field(
+        default=Path("sostenuto-data"), description="database, workspaces, sockets and logs"
+    )
+    pieces_dir: Path | None = Field(
+        default=None, description="your own pieces; default: pieces in the data dir"
+    )
+    owner: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        default="local", description="whose jobs the CLI sees"
+    )
+    time_zone: str | None = Field(
+        default=None, description="IANA name shown to the agents; default: this machine's"
+    )
+
+    model: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        default=None, description="model name, or scripted:PATH for a YAML of replies"
+    )
+    openai_api_key: SecretStr | None = Field(default=None, description="key of the model's endpoint")
+    openai_base_url: str | None = Field(default=None, description="URL of an OpenAI-compatible endpoint")
+    model_idle_timeout: Seconds = Field(default=120, description="longest silence of a reply, in seconds")
+    model_total_timeout: Seconds = Field(default=900, description="longest whole reply, in seconds")
+    max_output_tokens: Count | None = Field(
+        default=None, description="longest reply; default: the endpoint's"
+    )
+    context_window: Count | None = Field(
+        default=None, description="the model's window in tokens; default: learned"
+    )
+
+    lease_seconds: Annotated[float, Field(ge=0.2, le=3600)] = Field(
+        default=15, description="a run's right to write"
+    )
+    slice_seconds: Seconds = Field(
+        default=60, description="a slice gives way to waiting jobs after this long"
+    )
+    slice_steps: Count = Field(default=200, description="or after this many steps")
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=50, description="agents in one worker process"
+    )
+    grace_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=8, description="time to end steps at a shutdown"
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=5, description="deaths in a row that end a poison job"
+    )
+    sweep_seconds: Seconds = Field(
+        default=1, description="how often expired leases and lost wake-ups are looked for"
+    )
+
+    bash_timeout: Seconds = Field(default=120, description="longest command of an agent, in seconds")
+    allow_unsandboxed: bool = Field(
+        default=False, description="run commands where no sandbox works: dangerous"
+    )
+    sandbox_min: Literal["bwrap", "landlock"] | None = Field(
+        default=None, description="workers refuse to start below this level"
+    )
+
+    max_instruction_chars: Annotated[int, Field(ge=1, le=5_000_000)] = Field(
+        default=1_000_000, description="longest instruction of a job"
+    )
+    max_file_bytes: Count = Field(default=100 * MEGABYTE, description="largest input file")
+    max_workspace_bytes: Annotated[int, Field(ge=1, le=10**15)] = Field(
+        default=1024 * MEGABYTE, description="largest workspace of a job"
+    )
+    max_workspace_files: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        default=10_000, description="most files in a workspace"
+    )
+
+    budget: BudgetSettings = BudgetSettings()
+    context: ContextSettings = ContextSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_paths(cls, data: Any) -> Any:
+        """Defaults that hang on the data folder; every path absolute, so that workers may start elsewhere."""
+        if not isinstance(data, dict):
+            return data
+        filled = {key: value for key, value in data.items() if value is not None}
+        data_dir = filled.get("data_dir", "sostenuto-data")
+        if not isinstance(data_dir, str | Path):
+            return data
+        folder = Path(data_dir).expanduser().absolute()
+        filled["data_dir"] = folder
+        filled["database_url"] = filled.get("database_url") or f"sqlite:///{folder}/sostenuto.db"
+        filled.setdefault("pieces_dir", folder / "pieces")
+        return filled
+
+    @field_validator("pieces_dir")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return value and value.expanduser().absolute()
+
+    @field_validator("database_url")
+    @classmethod
+    def _check_database_url(cls, value: str) -> str:
+        return check_database_url(value)
+
+    @field_validator("broker_url")
+    @classmethod
+    def _check_broker_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            _split_url(value, BROKER_SCHEMES, "redis://HOST:6379/0")
+        return value
+
+    @field_validator("openai_base_url")
+    @classmethod
+    def _check_base_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = _split_url(value, ("http", "https"), "https://HOST/v1")
+            if not parts.hostname:
+                raise ValueError("allowed is a URL with a host, such as https://HOST/v1")
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _check_time_zone(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ZoneInfo(value)
+            except (OSError, ValueError, KeyError):
+                raise ValueError("allowed is an IANA name such as Europe/Paris or UTC") from None
+        return value
+
+    @property
+    def embedded_broker(self) -> bool:
+        """True when this installation starts a private broker of its own."""
+        return self.broker_url is None
+
+    @property
+    def uses_sqlite(self) -> bool:
+        return self.database_url.startswith("sqlite")
+
+    @property
+    def contexts_dir(self) -> Path:
+        """Where `export` writes the context archive."""
+        return (self.context.base_dir or self.data_dir / "contexts").expanduser().absolute()
+
+    def zone(self) -> tzinfo:
+        """The time zone agents are told; this machine's where none is set."""
+        return (
+            ZoneInfo(self.time_zone)
+            if self.time_zone
+            else datetime.now().astimezone().tzinfo or ZoneInfo("UTC")
+        )
+
+    def secrets(self) -> list[str]:
+        """The exact values that must be masked wherever text is stored or shown; longest first."""
+        found = {self.openai_api_key.get_secret_value()} if self.openai_api_key else set()
+        for url in (self.database_url, self.broker_url, self.openai_base_url):
+            parts = urlsplit(url or "")
+            given = [parts.password or "", *parse_qs(parts.query).get("password", [])]
+            found |= {form for password in given for form in (password, unquote(password))}
+        return sorted((value for value in found if value), key=lambda value: (-len(value), value))
+
+
+def check_database_url(value: str) -> str:
+    """The URL in the one form the engine takes. Raises ValueError saying what is allowed; shows no password."""
+    parts = _split_url(
+        value.replace("postgres://", "postgresql://", 1), DATABASE_SCHEMES, "postgresql://HOST/NAME"
+    )
+    if parts.scheme != "sqlite":
+        return parts.geturl()
+    file = value.removeprefix("sqlite://").removeprefix("/")
+    if not file or file.startswith(":memory:") or "mode=memory" in file:
+        raise ValueError("allowed is sqlite:///FILE; a database in memory cannot be shared by processes")
+    if not value.startswith("sqlite:///"):
+        raise ValueError("allowed is sqlite:///FILE, with three slashes (four for an absolute path)")
+    return f"sqlite:///{Path(file).expanduser().absolute()}"
+
+
+def _split_url(value: str, schemes: tuple[str, ...], example: str) -> SplitResult:
+    allowed = f"allowed is a URL such as {example} ({', '.join(schemes)})"
+    scheme, separator, _ = value.partition("://")
+    if not separator:
+        raise ValueError(allowed)
+    if scheme not in schemes:
+        near = did_you_mean(scheme, schemes)
+        raise ValueError(f"the scheme {scheme!r} is unknown; {near or allowed}")
+    try:
+        parts = urlsplit(value)
+        _ = parts.port  # parsed only when asked for
+    except ValueError:
+        raise ValueError(f"the host or port cannot be read; {allowed}") from None
+    return parts

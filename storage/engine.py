@@ -7,6 +7,7 @@ at once). Reads are plain BEGIN: in WAL they block nobody.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
@@ -15,11 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -44,12 +44,12 @@ class wall_clock(FunctionElement[float]):  # noqa: N801 - reads as a SQL functio
 
 
 @compiles(wall_clock, "postgresql")
-def _postgres_clock(element: wall_clock, compiler: Any, **kw: Any) -> str:
+def _postgres_clock(_element: wall_clock, _compiler: object, **_: object) -> str:
     return "extract(epoch from clock_timestamp())::double precision"
 
 
 @compiles(wall_clock, "sqlite")
-def _sqlite_clock(element: wall_clock, compiler: Any, **kw: Any) -> str:
+def _sqlite_clock(_element: wall_clock, _compiler: object, **_: object) -> str:
     return "sostenuto_now()"
 
 
@@ -144,6 +144,7 @@ class Database:
                 pool_size=SQLITE_POOL if pooled else 1,
                 max_overflow=0,
                 poolclass=sa.QueuePool,
+                json_serializer=_dump_json,
                 connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
             )
             sa.event.listen(engine, "connect", self._prepare_sqlite)
@@ -154,6 +155,7 @@ class Database:
             pool_size=POSTGRES_POOL if pooled else 1,
             max_overflow=0,
             pool_pre_ping=True,
+            json_serializer=_dump_json,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "application_name": "sostenuto",
@@ -163,7 +165,7 @@ class Database:
 
     def _prepare_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
-        connection.create_function("sostenuto_now", 0, lambda: self.clock())
+        connection.create_function("sostenuto_now", 0, self.clock)
         for pragma in (
             "journal_mode=WAL",
             "synchronous=FULL",  # a commit survives a power cut
@@ -172,6 +174,10 @@ class Database:
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
+
+
+def _dump_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _begin_sqlite(conn: Connection) -> None:
@@ -202,15 +208,23 @@ def _translated(url: URL) -> Iterator[None]:
         yield
     except PoolTimeout as error:
         raise DatabaseUnavailable(
-            f"no free connection to {name} within 30 s", hint="the database is frozen or overloaded; nothing was lost"
+            f"no free connection to {name} within 30 s",
+            hint="the database is frozen or overloaded; nothing was lost",
         ) from error
     except DBAPIError as error:
-        text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+        text = (
+            str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+        )
         if _is_disk_full(error):
             raise DiskFull(
-                f"the disk under {name} is full ({text})", hint="free some space; nothing that was accepted is lost"
+                f"the disk under {name} is full ({text})",
+                hint="free some space; nothing that was accepted is lost",
             ) from error
-        if error.connection_invalidated or isinstance(error.orig, sqlite3.OperationalError) or _is_outage(error):
+        if (
+            error.connection_invalidated
+            or isinstance(error.orig, sqlite3.OperationalError)
+            or _is_outage(error)
+        ):
             raise DatabaseUnavailable(
                 f"the database {name} is not available: {text}",
                 hint="check that it runs and is reachable (SOSTENUTO_DATABASE_URL), then try again",
@@ -227,7 +241,9 @@ def _is_disk_full(error: DBAPIError) -> bool:
 
 def _is_outage(error: DBAPIError) -> bool:
     """Postgres: refused, cut (class 08), out of resources (53), shutting down (57P), lock or idle timeout (55P03, 25P03)."""
-    if not isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+    if type(error.orig) in (sqlite3.OperationalError, sqlite3.DatabaseError):
+        return True  # locked for too long, cannot be opened, not a database
+    if not isinstance(error, OperationalError | InterfaceError):
         return False
     state: str | None = getattr(error.orig, "sqlstate", None)
     return state is None or state[:2] in ("08", "53", "57") or state in ("55P03", "25P03")

@@ -1,15 +1,15 @@
 """The error tree.
 
-    SostenutoError                 one line for the user, a hint, a CLI exit code
-    ├── StorageError               the database cannot do its work now
-    │   ├── DatabaseUnavailable    unreachable, refused, frozen or locked for too long
-    │   ├── DiskFull               the disk or quota under the database is full
-    │   └── SchemaMismatch         the database is older or newer than this program
-    ├── JobNotFound                no such job (or not yours)
-    ├── IllegalTransition          the job's state does not allow this event
-    ├── LeaseLost                  the run no longer owns its job: it must stop and write nothing
-    ├── InboxChanged               a comment arrived that the run has not seen
-    └── (jobs.errors, worker.…)    what the producers and the workers add
+SostenutoError                 one line for the user, a hint, a CLI exit code
+├── StorageError               the database cannot do its work now
+│   ├── DatabaseUnavailable    unreachable, refused, frozen or locked for too long
+│   ├── DiskFull               the disk or quota under the database is full
+│   └── SchemaMismatch         the database is older or newer than this program
+├── JobNotFound                no such job (or not yours)
+├── IllegalTransition          the job's state does not allow this event
+├── LeaseLost                  the run no longer owns its job: it must stop and write nothing
+├── InboxChanged               a comment arrived that the run has not seen
+└── (jobs.errors, worker.…)    what the producers and the workers add
 """
 
 from __future__ import annotations

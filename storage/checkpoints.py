@@ -1,0 +1,234 @@
+"""A run's writes. One lock rule: the first statement of each is the guarded UPDATE of the job's own row.
+
+`WHERE id AND run_id` is the fence: a zombie, a run whose lease was taken, updates nothing, and nothing of its
+transaction is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from storage.engine import Database, wall_clock
+from storage.errors import IllegalTransition, InboxChanged, LeaseLost
+from storage.models import job_events, jobs, messages, runs, tool_calls
+from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
+from storage.text import clean_json, clean_text
+
+_RETURNED = (
+    jobs.c.visit,
+    jobs.c.updated_at,
+    jobs.c.event_seq,
+    jobs.c.inbox_total,
+    jobs.c.total_messages,
+    jobs.c.pause_requested,
+    jobs.c.cancel_requested,
+)
+
+
+def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Committed:
+    """Commits `checkpoint` in one transaction, if `run` still owns its job.
+
+    Raises LeaseLost (the run must stop), InboxChanged (a comment arrived: show it first), IllegalTransition, or a
+    StorageError; nothing is written then, except that a DatabaseUnavailable leaves open whether the commit happened.
+    """
+    with db.write() as conn:
+        row = _update_job(conn, run, checkpoint)
+        now = row.updated_at
+        written = _append_messages(conn, run, checkpoint.messages, row, now)
+        _close_and_open_calls(conn, run, checkpoint, written, now)
+        append_events(
+            conn, run.job_id, _all_events(checkpoint), last_seq=row.event_seq, now=now, run_id=run.run_id
+        )
+        if checkpoint.move is not None:
+            _end_run(conn, run, checkpoint.move, now)
+        return Committed(written, row.inbox_total, row.pause_requested, row.cancel_requested)
+
+
+def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:
+    guards = [jobs.c.id == run.job_id, jobs.c.run_id == run.run_id]
+    if checkpoint.expect_inbox is not None:
+        guards.append(jobs.c.inbox_total == checkpoint.expect_inbox)
+    if checkpoint.move is not None:
+        guards.append(jobs.c.state.in_(checkpoint.move.sources))
+    statement = sa.update(jobs).where(*guards).values(_job_values(checkpoint)).returning(*_RETURNED)
+    row = conn.execute(statement).one_or_none()
+    if row is None:
+        raise _refusal(conn, run, checkpoint)
+    return row
+
+
+def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
+    count = len(checkpoint.messages)
+    results = sum(1 for message in checkpoint.messages if message.role == "tool")
+    values: dict[str, Any] = {"updated_at": wall_clock(), **checkpoint.values}
+    if count:
+        values["total_messages"] = jobs.c.total_messages + count
+    if results:
+        values["total_tool_calls"] = jobs.c.total_tool_calls + results
+    if events := len(_all_events(checkpoint)):
+        values["event_seq"] = jobs.c.event_seq + events
+    if checkpoint.begins_visit:
+        values["visit_seq"] = jobs.c.total_messages + 1
+    if checkpoint.inbox_seen is not None:
+        values["inbox_seen"] = checkpoint.inbox_seen
+    for name in ("steps", "prompt_tokens", "completion_tokens", "cost", "active_seconds"):
+        if spent := getattr(checkpoint, name):
+            values[name] = jobs.c[name] + spent
+    if checkpoint.move is not None:
+        values |= _move_values(checkpoint.move)
+    return values
+
+
+def _move_values(move: Move) -> dict[str, Any]:
+    forgiven = {"attempt": 0} if move.forgives_attempts else {}
+    return forgiven | {
+        "state": move.target,
+        "reason": move.reason,
+        "reason_data": clean_json(move.reason_data),
+        "run_id": None,
+        "pause_requested": False,
+        "cancel_requested": False,
+        "available_at": wall_clock() + move.delay,
+        "completed_at": wall_clock() if move.terminal else None,
+    }
+
+
+def _refusal(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Exception:
+    found = conn.execute(
+        sa.select(jobs.c.state, jobs.c.run_id, jobs.c.inbox_total).where(jobs.c.id == run.job_id)
+    ).one_or_none()
+    if found is None or found.run_id != run.run_id:
+        return LeaseLost(run.job_id, run.run_id)
+    if checkpoint.expect_inbox is not None and found.inbox_total != checkpoint.expect_inbox:
+        return InboxChanged(run.job_id, found.inbox_total - checkpoint.expect_inbox)
+    assert checkpoint.move is not None
+    return IllegalTransition(run.job_id, found.state, checkpoint.move.event)
+
+
+def _append_messages(
+    conn: Connection, run: RunRef, new: Sequence[NewMessage], row: Row[Any], now: float
+) -> tuple[Message, ...]:
+    if not new:
+        return ()
+    first = row.total_messages - len(new) + 1
+    written = tuple(
+        Message(
+            seq=first + index,
+            visit=row.visit,
+            role=message.role,
+            kind=message.kind,
+            content=None if message.content is None else clean_text(message.content),
+            run_id=run.run_id,
+            created_at=now,
+            tool_calls=clean_json(message.tool_calls),
+            tool_call_id=message.tool_call_id,
+            tool_name=None if message.tool_name is None else clean_text(message.tool_name),
+            is_error=message.is_error,
+            extra=clean_json(message.extra),
+            tokens=message.tokens,
+        )
+        for index, message in enumerate(new)
+    )
+    conn.execute(sa.insert(messages), [_message_row(run, message) for message in written])
+    return written
+
+
+def _message_row(run: RunRef, message: Message) -> dict[str, Any]:
+    return {"job_id": run.job_id} | {name: getattr(message, name) for name in Message.__slots__}
+
+
+def _close_and_open_calls(
+    conn: Connection, run: RunRef, checkpoint: Checkpoint, written: Sequence[Message], now: float
+) -> None:
+    for message in written:
+        if message.role == "tool":
+            _close_call(conn, run, message, now)
+        elif message.tool_calls:
+            conn.execute(
+                sa.insert(tool_calls),
+                [_call_row(run, message, *item) for item in enumerate(message.tool_calls)],
+            )
+    for call_id in checkpoint.parks:
+        conn.execute(
+            sa.update(tool_calls)
+            .where(
+                tool_calls.c.job_id == run.job_id,
+                tool_calls.c.call_id == call_id,
+                tool_calls.c.state == "open",
+            )
+            .values(state="parked")
+        )
+
+
+def _call_row(run: RunRef, message: Message, position: int, call: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "job_id": run.job_id,
+        "call_id": call["id"],
+        "message_seq": message.seq,
+        "position": position,
+        "name": call["name"],
+        "arguments": call["arguments"],
+        "state": "open",
+        "started_at": message.created_at,
+    }
+
+
+def _close_call(conn: Connection, run: RunRef, message: Message, now: float) -> None:
+    """One result per call, whoever is quicker: a second one finds no open call, and its transaction fails."""
+    closed = conn.execute(
+        sa.update(tool_calls)
+        .where(
+            tool_calls.c.job_id == run.job_id,
+            tool_calls.c.call_id == message.tool_call_id,
+            tool_calls.c.state != "done",
+        )
+        .values(state="done", result_seq=message.seq, is_error=message.is_error, ended_at=now)
+    )
+    if closed.rowcount != 1:
+        raise RuntimeError(f"call {message.tool_call_id} of job {run.job_id} already has its result")
+
+
+def _all_events(checkpoint: Checkpoint) -> list[NewEvent]:
+    if (move := checkpoint.move) is None:
+        return checkpoint.events
+    source = move.sources[0] if len(move.sources) == 1 else None
+    data = {"reason": move.reason, **(move.reason_data or {})}
+    return [*checkpoint.events, NewEvent(move.event, "worker", source, move.target, data)]
+
+
+def append_events(
+    conn: Connection, job_id: str, new: Sequence[NewEvent], *, last_seq: int, now: float, run_id: str | None
+) -> None:
+    """Inserts history rows whose numbers the job's row has already reserved, ending at `last_seq`."""
+    if not new:
+        return
+    first = last_seq - len(new) + 1
+    conn.execute(
+        sa.insert(job_events),
+        [
+            {
+                "job_id": job_id,
+                "seq": first + index,
+                "kind": event.kind,
+                "at": now,
+                "actor": event.actor,
+                "from_state": event.from_state,
+                "to_state": event.to_state,
+                "run_id": run_id,
+                "data": clean_json(event.data),
+            }
+            for index, event in enumerate(new)
+        ],
+    )
+
+
+def _end_run(conn: Connection, run: RunRef, move: Move, now: float) -> None:
+    conn.execute(
+        sa.update(runs)
+        .where(runs.c.id == run.run_id, runs.c.ended_at.is_(None))
+        .values(ended_at=now, outcome=move.outcome)
+    )

@@ -1,0 +1,198 @@
+"""Job rows as their submitters and owners see and change them. A run's own writes are in `checkpoints`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, RowMapping
+
+from storage.checkpoints import append_events
+from storage.engine import Database, wall_clock
+from storage.errors import IllegalTransition, JobNotFound
+from storage.models import comments, job_events, job_inputs, jobs, runs
+from storage.records import Comment, HistoryEvent, NewEvent
+from storage.text import clean_json, clean_text
+
+
+def insert_job(
+    db: Database, values: dict[str, Any], instruction: str, piece: dict[str, Any], event: NewEvent
+) -> tuple[str, bool]:
+    """Inserts a job with its inputs and first history row in one transaction: (id, True).
+
+    Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, False).
+    """
+    with db.write() as conn:
+        existing = _job_with_key(conn, values["owner"], values.get("idempotency_key"))
+        if existing is not None:
+            return existing, False
+        now = wall_clock()
+        row = {"created_at": now, "updated_at": now, "available_at": now, "event_seq": 1} | clean_json_values(
+            values
+        )
+        try:
+            with conn.begin_nested():
+                conn.execute(sa.insert(jobs).values(row))
+        except sa.exc.IntegrityError:  # Postgres: another submitter with the same key committed in between
+            existing = _job_with_key(conn, values["owner"], values.get("idempotency_key"))
+            if existing is None:
+                raise
+            return existing, False
+        conn.execute(
+            sa.insert(job_inputs).values(
+                job_id=values["id"], instruction=clean_text(instruction), piece=clean_json(piece)
+            )
+        )
+        created = conn.execute(sa.select(jobs.c.created_at).where(jobs.c.id == values["id"])).scalar_one()
+        append_events(conn, values["id"], [event], last_seq=1, now=created, run_id=None)
+        return str(values["id"]), True
+
+
+def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Column values with their text cleaned; SQL expressions pass."""
+    return {
+        name: value if isinstance(value, sa.ColumnElement) else clean_json(value)
+        for name, value in values.items()
+    }
+
+
+def _job_with_key(conn: Connection, owner: str, key: str | None) -> str | None:
+    if key is None:
+        return None
+    return conn.execute(
+        sa.select(jobs.c.id).where(jobs.c.owner == owner, jobs.c.idempotency_key == key)
+    ).scalar_one_or_none()
+
+
+class LockedJob:
+    """A job whose row this transaction holds. Its `row` is what the lock found; each write is guarded by it."""
+
+    def __init__(self, conn: Connection, row: RowMapping) -> None:
+        self.conn = conn
+        self.row = row
+        self._event_seq: int = row["event_seq"]
+
+    def update(self, values: dict[str, Any], *events: NewEvent) -> None:
+        """Writes columns and history rows. Raises IllegalTransition if the state is no longer what the lock found."""
+        self._event_seq += len(events)
+        changed = self.conn.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == self.row["id"], jobs.c.state == self.row["state"])
+            .values(clean_json_values(values) | {"event_seq": self._event_seq})
+        )
+        if changed.rowcount != 1:
+            raise IllegalTransition(self.row["id"], self.row["state"], events[0].kind if events else "update")
+        append_events(
+            self.conn, self.row["id"], events, self._event_seq, self.row["updated_at"], self.row["run_id"]
+        )
+
+    def add_comment(self, author: str, text: str, answers_call: str | None = None) -> Comment:
+        """Appends a comment; its number is the job's next. The count itself is written by `update`."""
+        comment = Comment(
+            self.row["id"],
+            self.row["inbox_total"] + 1,
+            clean_text(author),
+            clean_text(text),
+            self.row["updated_at"],
+            answers_call,
+        )
+        self.conn.execute(
+            sa.insert(comments).values({name: getattr(comment, name) for name in Comment.__slots__})
+        )
+        return comment
+
+    def end_run(self, outcome: str) -> None:
+        """Ends the run that owns the job: what it still writes is refused."""
+        self.conn.execute(
+            sa.update(runs)
+            .where(runs.c.id == self.row["run_id"], runs.c.ended_at.is_(None))
+            .values(ended_at=wall_clock(), outcome=outcome)
+        )
+
+
+@contextmanager
+def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[LockedJob]:
+    """A transaction that begins by updating, and so locking, the job's row. Raises JobNotFound (also when not yours)."""
+    with db.write() as conn:
+        guard = [jobs.c.id == job_id] if owner is None else [jobs.c.id == job_id, jobs.c.owner == owner]
+        statement = sa.update(jobs).where(*guard).values(updated_at=wall_clock()).returning(*jobs.c)
+        row = conn.execute(statement).mappings().one_or_none()
+        if row is None:
+            raise JobNotFound(job_id)
+        yield LockedJob(conn, row)
+
+
+def get_job(db: Database, job_id: str, owner: str | None = None) -> RowMapping:
+    """The job's row and the worker of its present run. Raises JobNotFound (also when it is not `owner`'s)."""
+    with db.read() as conn:
+        row = conn.execute(_with_worker().where(jobs.c.id == job_id)).mappings().one_or_none()
+    if row is None or (owner is not None and row["owner"] != owner):
+        raise JobNotFound(job_id)
+    return row
+
+
+def list_jobs(
+    db: Database, owner: str | None, states: Sequence[str] | None, limit: int, before: str | None
+) -> Sequence[RowMapping]:
+    """Newest first (ids are ordered by time); `before` is the last id of the previous page."""
+    statement = _with_worker().order_by(jobs.c.id.desc()).limit(limit)
+    if owner is not None:
+        statement = statement.where(jobs.c.owner == owner)
+    if states:
+        statement = statement.where(jobs.c.state.in_(states))
+    if before is not None:
+        statement = statement.where(jobs.c.id < before)
+    with db.read() as conn:
+        return conn.execute(statement).mappings().all()
+
+
+def _with_worker() -> sa.Select[Any]:
+    return sa.select(jobs, runs.c.worker).join_from(jobs, runs, runs.c.id == jobs.c.run_id, isouter=True)
+
+
+def job_ids_with_prefix(db: Database, prefix: str, owner: str | None, limit: int = 10) -> list[str]:
+    """Ids that begin with `prefix`, oldest first."""
+    statement = sa.select(jobs.c.id).where(jobs.c.id >= prefix, jobs.c.id < prefix + "\U0010ffff")
+    if owner is not None:
+        statement = statement.where(jobs.c.owner == owner)
+    with db.read() as conn:
+        return list(conn.execute(statement.order_by(jobs.c.id).limit(limit)).scalars())
+
+
+def get_inputs(db: Database, job_id: str) -> tuple[str, dict[str, Any]]:
+    """The job's instruction and its frozen piece."""
+    with db.read() as conn:
+        row = conn.execute(sa.select(job_inputs).where(job_inputs.c.job_id == job_id)).one_or_none()
+    if row is None:
+        raise JobNotFound(job_id)
+    return row.instruction, row.piece
+
+
+def list_events(db: Database, job_id: str, after: int, limit: int) -> list[HistoryEvent]:
+    """History rows with seq > `after`, in order."""
+    return _events(db, job_events.c.job_id == job_id, job_events.c.seq > after, limit=limit)
+
+
+def list_events_of_kind(db: Database, job_id: str, kind: str) -> list[HistoryEvent]:
+    """All history rows of one kind, in order."""
+    return _events(db, job_events.c.job_id == job_id, job_events.c.kind == kind, limit=None)
+
+
+def _events(db: Database, *where: sa.ColumnElement[bool], limit: int | None) -> list[HistoryEvent]:
+    with db.read() as conn:
+        rows = conn.execute(sa.select(job_events).where(*where).order_by(job_events.c.seq).limit(limit))
+        return [HistoryEvent(**row) for row in rows.mappings()]
+
+
+def list_comments(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Comment]:
+    """Comments with number > `after`, in order."""
+    statement = (
+        sa.select(comments)
+        .where(comments.c.job_id == job_id, comments.c.number > after)
+        .order_by(comments.c.number)
+        .limit(limit)
+    )
+    with db.read() as conn:
+        return [Comment(**row) for row in conn.execute(statement).mappings()]

@@ -1,0 +1,259 @@
+"""The tables, the same on SQLite and Postgres. Times are epoch seconds (float); JSON is JSON text or json.
+
+The order of locks is: the job's row first, then everything else about the job. `runs` alone carries lease times,
+so that heartbeats never touch a job's row.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Json = sa.JSON(none_as_null=True)
+
+TERMINAL_STATES = ("succeeded", "failed", "aborted", "cancelled")
+STATES = (
+    "inheriting",
+    "queued",
+    "running",
+    "compressing",
+    "paused",
+    "waiting_human",
+    "waiting_subtasks",
+    *TERMINAL_STATES,
+)
+
+
+def _quoted(values: tuple[str, ...]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def _counter(name: str, kind: type[sa.types.TypeEngine[int]] = sa.Integer) -> sa.Column[int]:
+    return sa.Column(name, kind, nullable=False, server_default="0")
+
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    # Where it stands.
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("reason_data", Json),
+    sa.Column("resume_state", sa.Text),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("available_at", sa.Double, nullable=False),
+    sa.Column("woken_at", sa.Double, nullable=False, server_default="0"),
+    sa.Column("run_id", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("model_failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("pause_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    # What it works on.
+    sa.Column("task_type", sa.Text, nullable=False, server_default="local"),
+    sa.Column("task_identifier", sa.Text),
+    sa.Column("repository", sa.Text),
+    sa.Column("user", sa.Text),
+    sa.Column("metadata", Json),
+    sa.Column("model", sa.Text),
+    sa.Column("idempotency_key", sa.Text),
+    sa.Column("inherits_from", sa.Text),
+    sa.Column("parent_id", sa.Text, sa.ForeignKey("jobs.id", ondelete="CASCADE")),
+    _counter("depth"),
+    _counter("children_open"),
+    # Where its agent stands: the context is a pointer into the transcript.
+    sa.Column("piece", sa.Text, nullable=False),
+    sa.Column("movement", sa.Text, nullable=False),
+    _counter("visit"),  # counts movement visits; 0 before the first
+    _counter("visit_seq"),  # the visit's system message; 0 while the visit has not begun
+    _counter("tail_seq"),  # first turn kept by the last compaction; 0 without one in this visit
+    _counter("summary_seq"),  # the summary shown in this visit's head; 0 without one
+    _counter("epoch"),  # counts changes of the context that break the request's prefix
+    _counter("context_tokens"),
+    sa.Column("pending_call", sa.Text),
+    sa.Column("pending_question", Json),
+    # Counters: appending costs the same at any length because nothing is ever counted.
+    _counter("event_seq"),
+    _counter("inbox_total"),
+    _counter("inbox_seen"),
+    _counter("total_messages"),
+    _counter("total_summaries"),
+    _counter("total_tool_calls"),
+    sa.Column("final_token_count", sa.Integer),
+    sa.Column("final_message_count", sa.Integer),
+    # Budgets and what was spent.
+    _counter("steps"),
+    _counter("prompt_tokens", sa.BigInteger),
+    _counter("completion_tokens", sa.BigInteger),
+    sa.Column("cost", sa.Double, nullable=False, server_default="0"),
+    sa.Column("active_seconds", sa.Double, nullable=False, server_default="0"),
+    sa.Column("max_steps", sa.Integer),
+    sa.Column("max_tokens", sa.BigInteger),
+    sa.Column("max_cost", sa.Double),
+    sa.Column("max_seconds", sa.Double),
+    # How it ended.
+    sa.Column("result", sa.Text),
+    sa.Column("error_message", sa.Text),
+    sa.Column("summary_state", sa.Text, nullable=False, server_default="none"),
+    sa.Column("summary_run_id", sa.Text),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+    sa.Column("started_at", sa.Double),
+    sa.Column("completed_at", sa.Double),
+    sa.UniqueConstraint("owner", "idempotency_key"),
+    sa.CheckConstraint(f"state IN ({_quoted(STATES)})", name="state_known"),
+    sa.CheckConstraint(
+        f"(state IN ({_quoted(TERMINAL_STATES)})) = (completed_at IS NOT NULL)", name="terminal_iff_completed"
+    ),
+    sa.CheckConstraint("state <> 'running' OR run_id IS NOT NULL", name="running_has_run"),
+    sa.CheckConstraint("run_id IS NULL OR state IN ('running', 'compressing')", name="run_only_while_leased"),
+    sa.CheckConstraint("summary_state IN ('none', 'pending', 'done', 'failed')", name="summary_state_known"),
+    sa.CheckConstraint("inbox_seen <= inbox_total", name="inbox_seen_bounded"),
+    sa.CheckConstraint("children_open >= 0", name="children_open_positive"),
+)
+# The claim's order: the best due job is the index's first row.
+sa.Index("ix_jobs_claim", jobs.c.state, jobs.c.priority.desc(), jobs.c.available_at, jobs.c.id)
+sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.id.desc())
+sa.Index("ix_jobs_parent", jobs.c.parent_id, sqlite_where=jobs.c.parent_id.isnot(None), postgresql_where=jobs.c.parent_id.isnot(None))  # fmt: skip
+sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
+
+
+def _job_key(*, primary: bool = True) -> sa.Column[str]:
+    return sa.Column(
+        "job_id", sa.Text, sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=primary, nullable=False
+    )
+
+
+# Large and read once a run: kept beside the job's row, which is rewritten at every checkpoint.
+job_inputs = sa.Table(
+    "job_inputs",
+    metadata,
+    _job_key(),
+    sa.Column("instruction", sa.Text, nullable=False),
+    sa.Column("piece", Json, nullable=False),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _job_key(primary=False),
+    sa.Column("kind", sa.Text, nullable=False),  # agent | context
+    sa.Column("worker", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("claimed_at", sa.Double, nullable=False),
+    sa.Column("lease_expires_at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("outcome", sa.Text),
+    _counter("steps"),
+)
+sa.Index("ix_runs_job", runs.c.job_id, runs.c.claimed_at)
+sa.Index("ix_runs_live", runs.c.lease_expires_at, sqlite_where=runs.c.ended_at.is_(None), postgresql_where=runs.c.ended_at.is_(None))  # fmt: skip
+
+job_events = sa.Table(
+    "job_events",
+    metadata,
+    _job_key(),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("from_state", sa.Text),
+    sa.Column("to_state", sa.Text),
+    sa.Column("run_id", sa.Text),
+    sa.Column("data", Json),
+)
+
+comments = sa.Table(
+    "comments",
+    metadata,
+    _job_key(),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("answers_call", sa.Text),  # the parked call that this comment answers
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    _job_key(),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("visit", sa.Integer, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("content", sa.Text),
+    sa.Column("tool_calls", Json),
+    sa.Column("tool_call_id", sa.Text),
+    sa.Column("tool_name", sa.Text),
+    sa.Column("is_error", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("extra", Json),
+    sa.Column("tokens", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.CheckConstraint("(role = 'tool') = (tool_call_id IS NOT NULL)", name="tool_answers_call"),
+    sa.CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="role_known"),
+)
+
+tool_calls = sa.Table(
+    "tool_calls",
+    metadata,
+    _job_key(),
+    sa.Column("call_id", sa.Text, primary_key=True),
+    sa.Column("message_seq", sa.Integer, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("arguments", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # open | parked | done
+    sa.Column("result_seq", sa.Integer),
+    sa.Column("is_error", sa.Boolean),
+    sa.Column("started_at", sa.Double),
+    sa.Column("ended_at", sa.Double),
+    sa.CheckConstraint("state IN ('open', 'parked', 'done')", name="state_known"),
+    sa.CheckConstraint("(state = 'done') = (result_seq IS NOT NULL)", name="done_has_result"),
+    sa.UniqueConstraint("job_id", "message_seq", "position"),
+)
+
+workers = sa.Table(
+    "workers",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("queues", Json, nullable=False),
+    sa.Column("concurrency", sa.Integer, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("sandbox", sa.Text, nullable=False),
+    sa.Column("tools", Json, nullable=False),
+    sa.Column("started_at", sa.Double, nullable=False),
+    sa.Column("seen_at", sa.Double, nullable=False),
+    sa.Column("stopped_at", sa.Double),
+)
+
+cooldowns = sa.Table(
+    "cooldowns",
+    metadata,
+    sa.Column("endpoint", sa.Text, primary_key=True),  # base URL and model
+    sa.Column("until", sa.Double, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+locks = sa.Table(
+    "locks",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+)

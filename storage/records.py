@@ -1,0 +1,130 @@
+"""What goes into the database and comes out of it, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """A run's claim on a job: the fence that each of its writes names."""
+
+    run_id: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One row of the transcript. `kind`: system, head, assistant, tool, gap or summary."""
+
+    seq: int
+    visit: int
+    role: str
+    kind: str
+    content: str | None
+    run_id: str
+    created_at: float
+    tool_calls: list[dict[str, Any]] | None = None  # id, name, arguments (text), raw_id
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    is_error: bool = False
+    extra: dict[str, Any] | None = None
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message to append; its seq comes from the job's row."""
+
+    role: str
+    kind: str
+    content: str | None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    is_error: bool = False
+    extra: dict[str, Any] | None = None
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class NewEvent:
+    """A line of the job's history."""
+
+    kind: str
+    actor: str
+    from_state: str | None = None
+    to_state: str | None = None
+    data: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Move:
+    """A change of state that a run makes, ending itself. `sources` are the states in which it is legal."""
+
+    event: str
+    sources: tuple[str, ...]
+    target: str
+    reason: str
+    reason_data: dict[str, Any] | None = None
+    terminal: bool = False
+    outcome: str = "ended"  # kept on the run's row
+    delay: float = 0.0  # seconds until the job is due again, for a move to a claimable state
+    forgives_attempts: bool = True  # the run ended in order after committing a step
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """All that one step of a run changes, committed in one transaction or not at all."""
+
+    messages: list[NewMessage] = field(default_factory=list)
+    parks: tuple[str, ...] = ()  # call ids that wait for a human or for subtasks
+    events: list[NewEvent] = field(default_factory=list)
+    steps: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    active_seconds: float = 0.0
+    inbox_seen: int | None = None  # comments up to this number are now shown
+    expect_inbox: int | None = None  # refuse (InboxChanged) if more comments than this have arrived
+    values: dict[str, Any] = field(default_factory=dict)  # further columns of the job
+    begins_visit: bool = False  # the first message is the visit's system message
+    move: Move | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the job's row says after a checkpoint."""
+
+    messages: tuple[Message, ...]
+    inbox_total: int
+    pause_requested: bool
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A message of a person (or of the system) to the job's agent."""
+
+    job_id: str
+    number: int
+    author: str
+    text: str
+    created_at: float
+    answers_call: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEvent:
+    """A committed line of the job's history."""
+
+    job_id: str
+    seq: int
+    kind: str
+    at: float
+    actor: str
+    from_state: str | None
+    to_state: str | None
+    run_id: str | None
+    data: dict[str, Any] | None

@@ -1,0 +1,113 @@
+"""What processes tell each other: workers and their tools, endpoints in cooldown, who sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.engine import Connection, RowMapping
+
+from storage.engine import Database, wall_clock
+from storage.models import cooldowns, locks, workers
+
+
+def _upsert(db: Database, conn: Connection, table: sa.Table, key: str, values: dict[str, Any]) -> None:
+    insert = sqlite_insert if db.is_sqlite else postgres_insert
+    statement = insert(table).values(values)
+    conn.execute(
+        statement.on_conflict_do_update(
+            index_elements=[key], set_={k: v for k, v in values.items() if k != key}
+        )
+    )
+
+
+def register_worker(db: Database, values: dict[str, Any]) -> None:
+    """Publishes a worker process: name, host, pid, queues, concurrency, version, sandbox level, tool catalogue."""
+    with db.write() as conn:
+        _upsert(
+            db,
+            conn,
+            workers,
+            "name",
+            values | {"started_at": wall_clock(), "seen_at": wall_clock(), "stopped_at": None},
+        )
+
+
+def worker_seen(db: Database, name: str, *, stopped: bool = False) -> None:
+    """Keeps a worker's entry fresh, or marks its orderly end."""
+    values: dict[str, Any] = {"seen_at": wall_clock()}
+    if stopped:
+        values["stopped_at"] = wall_clock()
+    with db.lone_write() as conn:
+        conn.execute(sa.update(workers).where(workers.c.name == name).values(values))
+
+
+def live_workers(db: Database, fresh_seconds: float) -> Sequence[RowMapping]:
+    """Workers seen within `fresh_seconds` that have not stopped."""
+    statement = (
+        sa.select(workers)
+        .where(workers.c.stopped_at.is_(None), workers.c.seen_at > wall_clock() - fresh_seconds)
+        .order_by(workers.c.name)
+    )
+    with db.read() as conn:
+        return conn.execute(statement).mappings().all()
+
+
+def forget_workers(db: Database, older_than_seconds: float) -> None:
+    """Drops entries of workers not seen for long."""
+    with db.write() as conn:
+        conn.execute(sa.delete(workers).where(workers.c.seen_at < wall_clock() - older_than_seconds))
+
+
+def cool_down(db: Database, endpoint: str, seconds: float, reason: str) -> None:
+    """No worker calls `endpoint` for `seconds`; a longer cooldown that is set already stays."""
+    with db.write() as conn:
+        until = conn.execute(
+            sa.select(cooldowns.c.until).where(cooldowns.c.endpoint == endpoint)
+        ).scalar_one_or_none()
+        now: float = conn.execute(sa.select(wall_clock())).scalar_one()
+        if until is None or until < now + seconds:
+            _upsert(
+                db,
+                conn,
+                cooldowns,
+                "endpoint",
+                {"endpoint": endpoint, "until": now + seconds, "reason": reason},
+            )
+
+
+def cooldown_of(db: Database, endpoint: str) -> tuple[float, str] | None:
+    """(seconds left, reason) while `endpoint` is in cooldown."""
+    statement = sa.select(cooldowns.c.until - wall_clock(), cooldowns.c.reason).where(
+        cooldowns.c.endpoint == endpoint, cooldowns.c.until > wall_clock()
+    )
+    with db.read() as conn:
+        row = conn.execute(statement).one_or_none()
+        return None if row is None else (row[0], row[1])
+
+
+def take_lock(db: Database, name: str, holder: str, seconds: float) -> bool:
+    """True if `holder` holds the named lease now, having taken or renewed it for `seconds`."""
+    free = sa.or_(locks.c.holder == holder, locks.c.expires_at < wall_clock())
+    with db.read() as conn:
+        row = conn.execute(
+            sa.select(locks.c.holder, free.label("free")).where(locks.c.name == name)
+        ).one_or_none()
+    if row is not None and not row.free:
+        return False
+    with db.write() as conn:
+        values = {"holder": holder, "expires_at": wall_clock() + seconds}
+        taken = conn.execute(sa.update(locks).where(locks.c.name == name, free).values(values))
+        if taken.rowcount == 1 or row is not None:
+            return taken.rowcount == 1
+        insert = (sqlite_insert if db.is_sqlite else postgres_insert)(locks).values({"name": name} | values)
+        return conn.execute(insert.on_conflict_do_nothing()).rowcount == 1
+
+
+def drop_lock(db: Database, name: str, holder: str) -> None:
+    """Gives the named lease back, so that the next holder need not wait for its end."""
+    with db.write() as conn:
+        conn.execute(sa.delete(locks).where(locks.c.name == name, locks.c.holder == holder))

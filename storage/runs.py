@@ -1,0 +1,193 @@
+"""Runs: claiming a job, keeping its lease, and taking it back from a run that died."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, RowMapping
+
+from storage.checkpoints import append_events
+from storage.engine import Database, wall_clock
+from storage.models import jobs, runs
+from storage.records import NewEvent, RunRef
+
+SUSPECT_ATTEMPTS = 2  # a job whose run died this often continues with no other such job in its process
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a worker asks for: a job in `source` state moves to `target` and is leased to the new run."""
+
+    run_id: str
+    worker: str
+    kind: str
+    source: str
+    target: str
+    event: str
+    lease_seconds: float
+    allow_suspects: bool
+
+
+def claim_best(db: Database, claim: Claim, hint: str | None) -> RowMapping | None:
+    """Leases the best due job to a new run: highest priority, then the hinted job, then the longest due.
+
+    None when nothing is due. Two claims never get the same job.
+    """
+    with db.write() as conn:
+        job_id = _choose(conn, claim, hint, locking=not db.is_sqlite)
+        if job_id is None:
+            return None
+        row = conn.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == job_id, jobs.c.state == claim.source, jobs.c.run_id.is_(None))
+            .values(
+                state=claim.target,
+                run_id=claim.run_id,
+                reason=None,
+                reason_data=None,
+                updated_at=wall_clock(),
+                started_at=sa.func.coalesce(jobs.c.started_at, wall_clock()),
+                event_seq=jobs.c.event_seq + 1,
+            )
+            .returning(*jobs.c)
+        ).mappings().one_or_none()  # fmt: skip
+        if row is None:
+            return None
+        now = row["updated_at"]
+        conn.execute(
+            sa.insert(runs).values(
+                id=claim.run_id,
+                job_id=job_id,
+                kind=claim.kind,
+                worker=claim.worker,
+                attempt=row["attempt"],
+                claimed_at=now,
+                lease_expires_at=now + claim.lease_seconds,
+            )
+        )
+        event = NewEvent(claim.event, claim.worker, claim.source, claim.target)
+        append_events(conn, job_id, [event], last_seq=row["event_seq"], now=now, run_id=claim.run_id)
+        return row
+
+
+def _choose(conn: Connection, claim: Claim, hint: str | None, *, locking: bool) -> str | None:
+    """Two index look-ups: the best due job, and the hinted one, which wins among equals."""
+    due = [jobs.c.state == claim.source, jobs.c.run_id.is_(None), jobs.c.available_at <= wall_clock()]
+    if not claim.allow_suspects:
+        due.append(jobs.c.attempt < SUSPECT_ATTEMPTS)
+    statement = sa.select(jobs.c.id, jobs.c.priority).where(*due)
+    if locking:
+        statement = statement.with_for_update(skip_locked=True)
+    best = conn.execute(
+        statement.order_by(jobs.c.priority.desc(), jobs.c.available_at, jobs.c.id).limit(1)
+    ).one_or_none()
+    if best is None or hint is None or best.id == hint:
+        return None if best is None else str(best.id)
+    hinted = conn.execute(statement.where(jobs.c.id == hint)).one_or_none()
+    return str(hinted.id if hinted is not None and hinted.priority >= best.priority else best.id)
+
+
+def renew_leases(db: Database, run_ids: Sequence[str], lease_seconds: float) -> set[str]:
+    """One statement for all runs of a process, on its own connection. Returns those that are still held."""
+    with db.lone_write() as conn:
+        renewed = conn.execute(
+            sa.update(runs)
+            .where(runs.c.id.in_(run_ids), runs.c.ended_at.is_(None))
+            .values(lease_expires_at=wall_clock() + lease_seconds)
+            .returning(runs.c.id)
+        )
+        return set(renewed.scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What people asked of a running job."""
+
+    pause: bool
+    cancel: bool
+
+
+def read_wishes(db: Database, run_ids: Sequence[str]) -> dict[str, Wishes]:
+    """Pause and cancel requests of the given runs' jobs, in one query. A run that lost its job is missing."""
+    with db.read() as conn:
+        rows = conn.execute(
+            sa.select(jobs.c.run_id, jobs.c.pause_requested, jobs.c.cancel_requested).where(
+                jobs.c.run_id.in_(run_ids)
+            )
+        )
+        return {row.run_id: Wishes(row.pause_requested, row.cancel_requested) for row in rows}
+
+
+def expired_runs(db: Database, limit: int) -> list[RunRef]:
+    """Live runs whose lease has ended, longest first."""
+    with db.read() as conn:
+        rows = conn.execute(
+            sa.select(runs.c.id, runs.c.job_id)
+            .where(runs.c.ended_at.is_(None), runs.c.lease_expires_at < wall_clock())
+            .order_by(runs.c.lease_expires_at)
+            .limit(limit)
+        )
+        return [RunRef(row.id, row.job_id) for row in rows]
+
+
+def end_run_if_expired(conn: Connection, run: RunRef) -> bool:
+    """Ends a run whose lease is still expired now, inside the transaction that holds its job's row.
+
+    False when its heartbeat came back in the meantime: the caller must roll back.
+    """
+    ended = conn.execute(
+        sa.update(runs)
+        .where(runs.c.id == run.run_id, runs.c.ended_at.is_(None), runs.c.lease_expires_at < wall_clock())
+        .values(ended_at=wall_clock(), outcome="lost")
+    )
+    return ended.rowcount == 1
+
+
+def unwoken_jobs(
+    db: Database, states: Sequence[str], after: float, again: float, limit: int
+) -> list[tuple[str, str]]:
+    """(id, state) of claimable jobs due for `after` seconds and not woken for `again` seconds, best first.
+
+    Marks them as woken: the caller publishes their wake-ups next.
+    """
+    now = wall_clock()
+    due = (
+        sa.select(jobs.c.id)
+        .where(
+            jobs.c.state.in_(states),
+            jobs.c.run_id.is_(None),
+            jobs.c.available_at <= now - after,
+            jobs.c.woken_at <= now - again,
+        )
+        .order_by(jobs.c.priority.desc(), jobs.c.available_at)
+        .limit(limit)
+    )
+    with db.read() as conn:
+        found: list[str] = list(conn.execute(due).scalars())
+    if not found:
+        return []
+    with db.write() as conn:
+        marked = conn.execute(
+            sa.update(jobs)
+            .where(jobs.c.id.in_(found), jobs.c.state.in_(states), jobs.c.run_id.is_(None))
+            .values(woken_at=wall_clock())
+            .returning(jobs.c.id, jobs.c.state)
+        )
+        return [(row.id, row.state) for row in marked]
+
+
+def list_runs(db: Database, job_id: str) -> Sequence[RowMapping]:
+    """Every run of a job, oldest first."""
+    statement = sa.select(runs).where(runs.c.job_id == job_id).order_by(runs.c.claimed_at)
+    with db.read() as conn:
+        return conn.execute(statement).mappings().all()
+
+
+def live_runs_of(db: Database, worker: str) -> list[dict[str, Any]]:
+    """The live runs of a worker process, for its page."""
+    statement = sa.select(runs).where(runs.c.worker == worker, runs.c.ended_at.is_(None))
+    with db.read() as conn:
+        return [dict(row) for row in conn.execute(statement).mappings()]

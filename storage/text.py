@@ -1,0 +1,30 @@
+"""Cleaning text on its way into the database, so that both databases and every client can take it back."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+NUL_SYMBOL = "\u2400"  # ␀: Postgres refuses NUL in text, and a reader should still see that it was there
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """`text` with NUL made visible and lone surrogates replaced by U+FFFD. Clean text is returned as it is."""
+    if "\0" in text:
+        text = text.replace("\0", NUL_SYMBOL)
+    if text.isascii() or not _LONE_SURROGATE.search(text):
+        return text
+    # A pair that arrived as two halves becomes its character again; a half alone becomes U+FFFD.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def clean_json(value: Any) -> Any:
+    """`value` (what json.loads gives) with every string in it cleaned, keys included."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list | tuple):
+        return [clean_json(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(str(key)): clean_json(item) for key, item in value.items()}
+    return value

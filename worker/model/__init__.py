@@ -1,0 +1,1 @@
+"""Models: any OpenAI-compatible endpoint, and the scripted model."""

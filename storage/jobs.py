@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from storage.checkpoints import append_events
 from storage.engine import Database, wall_clock
@@ -15,6 +15,8 @@ from storage.errors import IllegalTransition, JobNotFound
 from storage.models import comments, job_events, job_inputs, jobs, runs
 from storage.records import Comment, HistoryEvent, NewEvent
 from storage.text import clean_json, clean_text
+
+JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
 
 
 def insert_job(
@@ -69,7 +71,7 @@ def _job_with_key(conn: Connection, owner: str, key: str | None) -> str | None:
 class LockedJob:
     """A job whose row this transaction holds. Its `row` is what the lock found; each write is guarded by it."""
 
-    def __init__(self, conn: Connection, row: RowMapping) -> None:
+    def __init__(self, conn: Connection, row: JobRow) -> None:
         self.conn = conn
         self.row = row
         self._event_seq: int = row["event_seq"]
@@ -118,24 +120,24 @@ def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[Lock
     with db.write() as conn:
         guard = [jobs.c.id == job_id] if owner is None else [jobs.c.id == job_id, jobs.c.owner == owner]
         statement = sa.update(jobs).where(*guard).values(updated_at=wall_clock()).returning(*jobs.c)
-        row = conn.execute(statement).mappings().one_or_none()
+        row = conn.execute(statement).one_or_none()
         if row is None:
             raise JobNotFound(job_id)
-        yield LockedJob(conn, row)
+        yield LockedJob(conn, row._asdict())
 
 
-def get_job(db: Database, job_id: str, owner: str | None = None) -> RowMapping:
+def get_job(db: Database, job_id: str, owner: str | None = None) -> JobRow:
     """The job's row and the worker of its present run. Raises JobNotFound (also when it is not `owner`'s)."""
     with db.read() as conn:
-        row = conn.execute(_with_worker().where(jobs.c.id == job_id)).mappings().one_or_none()
-    if row is None or (owner is not None and row["owner"] != owner):
+        row = conn.execute(_with_worker().where(jobs.c.id == job_id)).one_or_none()
+    if row is None or (owner is not None and row.owner != owner):
         raise JobNotFound(job_id)
-    return row
+    return row._asdict()
 
 
 def list_jobs(
     db: Database, owner: str | None, states: Sequence[str] | None, limit: int, before: str | None
-) -> Sequence[RowMapping]:
+) -> list[JobRow]:
     """Newest first (ids are ordered by time); `before` is the last id of the previous page."""
     statement = _with_worker().order_by(jobs.c.id.desc()).limit(limit)
     if owner is not None:
@@ -145,20 +147,31 @@ def list_jobs(
     if before is not None:
         statement = statement.where(jobs.c.id < before)
     with db.read() as conn:
-        return conn.execute(statement).mappings().all()
+        return [row._asdict() for row in conn.execute(statement)]
 
 
 def _with_worker() -> sa.Select[Any]:
     return sa.select(jobs, runs.c.worker).join_from(jobs, runs, runs.c.id == jobs.c.run_id, isouter=True)
 
 
-def job_ids_with_prefix(db: Database, prefix: str, owner: str | None, limit: int = 10) -> list[str]:
-    """Ids that begin with `prefix`, oldest first."""
-    statement = sa.select(jobs.c.id).where(jobs.c.id >= prefix, jobs.c.id < prefix + "\U0010ffff")
-    if owner is not None:
-        statement = statement.where(jobs.c.owner == owner)
+def job_ids_like(db: Database, part: str, owner: str | None, limit: int = 10) -> list[str]:
+    """Ids that begin with `part`; where there are none, ids that end with it. Oldest first.
+
+    The ends are what tells jobs of the same minute apart: an id begins with its time.
+    """
+    begins = sa.and_(jobs.c.id >= part, jobs.c.id < part + "\U0010ffff")
+    ends = jobs.c.id.endswith(part, autoescape=True)
+    mine = sa.true() if owner is None else jobs.c.owner == owner
     with db.read() as conn:
-        return list(conn.execute(statement.order_by(jobs.c.id).limit(limit)).scalars())
+        for match in (begins, ends):
+            found = list(
+                conn.execute(
+                    sa.select(jobs.c.id).where(match, mine).order_by(jobs.c.id).limit(limit)
+                ).scalars()
+            )
+            if found:
+                return found
+    return []
 
 
 def get_inputs(db: Database, job_id: str) -> tuple[str, dict[str, Any]]:
@@ -170,7 +183,7 @@ def get_inputs(db: Database, job_id: str) -> tuple[str, dict[str, Any]]:
     return row.instruction, row.piece
 
 
-def list_events(db: Database, job_id: str, after: int, limit: int) -> list[HistoryEvent]:
+def list_events(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[HistoryEvent]:
     """History rows with seq > `after`, in order."""
     return _events(db, job_events.c.job_id == job_id, job_events.c.seq > after, limit=limit)
 

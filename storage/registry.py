@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from storage.engine import Database, wall_clock
 from storage.models import cooldowns, locks, workers
@@ -45,7 +44,7 @@ def worker_seen(db: Database, name: str, *, stopped: bool = False) -> None:
         conn.execute(sa.update(workers).where(workers.c.name == name).values(values))
 
 
-def live_workers(db: Database, fresh_seconds: float) -> Sequence[RowMapping]:
+def live_workers(db: Database, fresh_seconds: float) -> list[dict[str, Any]]:
     """Workers seen within `fresh_seconds` that have not stopped."""
     statement = (
         sa.select(workers)
@@ -53,7 +52,7 @@ def live_workers(db: Database, fresh_seconds: float) -> Sequence[RowMapping]:
         .order_by(workers.c.name)
     )
     with db.read() as conn:
-        return conn.execute(statement).mappings().all()
+        return [row._asdict() for row in conn.execute(statement)]
 
 
 def forget_workers(db: Database, older_than_seconds: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from storage.checkpoints import append_events
 from storage.engine import Database, wall_clock
@@ -31,7 +31,7 @@ class Claim:
     allow_suspects: bool
 
 
-def claim_best(db: Database, claim: Claim, hint: str | None) -> RowMapping | None:
+def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] | None:
     """Leases the best due job to a new run: highest priority, then the hinted job, then the longest due.
 
     None when nothing is due. Two claims never get the same job.
@@ -53,24 +53,24 @@ def claim_best(db: Database, claim: Claim, hint: str | None) -> RowMapping | Non
                 event_seq=jobs.c.event_seq + 1,
             )
             .returning(*jobs.c)
-        ).mappings().one_or_none()  # fmt: skip
+        ).one_or_none()  # fmt: skip
         if row is None:
             return None
-        now = row["updated_at"]
+        now = row.updated_at
         conn.execute(
             sa.insert(runs).values(
                 id=claim.run_id,
                 job_id=job_id,
                 kind=claim.kind,
                 worker=claim.worker,
-                attempt=row["attempt"],
+                attempt=row.attempt,
                 claimed_at=now,
                 lease_expires_at=now + claim.lease_seconds,
             )
         )
         event = NewEvent(claim.event, claim.worker, claim.source, claim.target)
-        append_events(conn, job_id, [event], last_seq=row["event_seq"], now=now, run_id=claim.run_id)
-        return row
+        append_events(conn, job_id, [event], last_seq=row.event_seq, now=now, run_id=claim.run_id)
+        return row._asdict()
 
 
 def _choose(conn: Connection, claim: Claim, hint: str | None, *, locking: bool) -> str | None:
@@ -179,15 +179,8 @@ def unwoken_jobs(
         return [(row.id, row.state) for row in marked]
 
 
-def list_runs(db: Database, job_id: str) -> Sequence[RowMapping]:
+def list_runs(db: Database, job_id: str) -> list[dict[str, Any]]:
     """Every run of a job, oldest first."""
     statement = sa.select(runs).where(runs.c.job_id == job_id).order_by(runs.c.claimed_at)
     with db.read() as conn:
-        return conn.execute(statement).mappings().all()
-
-
-def live_runs_of(db: Database, worker: str) -> list[dict[str, Any]]:
-    """The live runs of a worker process, for its page."""
-    statement = sa.select(runs).where(runs.c.worker == worker, runs.c.ended_at.is_(None))
-    with db.read() as conn:
-        return [dict(row) for row in conn.execute(statement).mappings()]
+        return [row._asdict() for row in conn.execute(statement)]

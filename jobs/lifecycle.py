@@ -1,0 +1,147 @@
+"""What people do to a job: pause, resume, cancel, retry. Each is one transaction that first locks the job's row."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jobs.errors import IllegalTransition, UsageError
+from jobs.installation import Installation
+from jobs.reasons import Reason
+from jobs.states import RESUME_EVENTS, TERMINAL, Event, State, target
+from jobs.views import JobView, get_job
+from jobs.wakeups import QUEUE_OF_STATE
+from storage.engine import wall_clock
+from storage.jobs import LockedJob, job_tx
+from storage.records import NewEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of a job; None: unlimited. `max_seconds` counts running, not waiting."""
+
+    max_steps: int | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+
+    def given(self) -> dict[str, float]:
+        """The limits that are set. Raises UsageError for one that is not positive."""
+        limits = {name: value for name, value in asdict(self).items() if value is not None}
+        for name, value in limits.items():
+            if not value > 0:
+                raise UsageError(f"{name} is {value}, it must be more than 0")
+        return limits
+
+
+def pause(installation: Installation, job_id: str, owner: str | None, actor: str) -> JobView:
+    """Pauses a waiting job at once; a running one after its present step. Pausing a paused job changes nothing.
+
+    Raises IllegalTransition for a finished job.
+    """
+    with job_tx(installation.db, job_id, owner) as job:
+        state = State(job.row["state"])
+        if state is State.RUNNING:
+            if not job.row["pause_requested"]:
+                job.update({"pause_requested": True}, NewEvent("pause_requested", actor))
+        elif state is not State.PAUSED:
+            values = {"resume_state": state, "reason": Reason.PAUSED_BY_USER, "reason_data": {"actor": actor}}
+            _move(job, Event.PAUSE, actor, values)
+    return get_job(installation, job_id, owner)
+
+
+def resume(installation: Installation, job_id: str, owner: str | None, actor: str, budget: Budget) -> JobView:
+    """Lets a paused job go on with what it waited for, with a raised budget where one is given.
+
+    Takes back a pause that a running job has not carried out yet. Raises IllegalTransition for any other state.
+    """
+    limits = budget.given()
+    with job_tx(installation.db, job_id, owner) as job:
+        state = State(job.row["state"])
+        if state is State.RUNNING and (job.row["pause_requested"] or limits):
+            job.update(
+                {"pause_requested": False, **limits}, NewEvent("pause_withdrawn", actor, data=limits or None)
+            )
+        elif state is State.PAUSED:
+            waited_for = State(job.row["resume_state"] or State.QUEUED)
+            event = RESUME_EVENTS[waited_for]
+            _move(job, event, actor, _reason_after_resume(job, waited_for) | {"resume_state": None, **limits})
+        else:
+            raise IllegalTransition(job_id, state, Event.RESUME, hint="only a paused job can be resumed")
+    return _woken(installation, job_id, owner)
+
+
+def cancel(installation: Installation, job_id: str, owner: str | None, actor: str) -> JobView:
+    """Ends a job: at once where no run holds it, else its worker aborts the model call and kills its tools.
+
+    Cancelling a cancelled job changes nothing. Raises IllegalTransition for a job that ended otherwise.
+    """
+    with job_tx(installation.db, job_id, owner) as job:
+        state = State(job.row["state"])
+        if state is State.RUNNING:
+            if not job.row["cancel_requested"]:
+                job.update({"cancel_requested": True}, NewEvent("cancel_requested", actor))
+        elif state is not State.CANCELLED:
+            _move(
+                job,
+                Event.CANCEL,
+                actor,
+                {"reason": Reason.CANCELLED_BY_USER, "reason_data": {"actor": actor}},
+            )
+    return get_job(installation, job_id, owner)
+
+
+def retry(
+    installation: Installation, job_id: str, owner: str | None, actor: str, model: str | None
+) -> JobView:
+    """Continues a failed, aborted or cancelled job from its last checkpoint, with another model where one is given.
+
+    Raises IllegalTransition for other states; a succeeded job is followed up by a new one.
+    """
+    hint = "only a failed, aborted or cancelled job can be retried; follow up a succeeded one with a new job"
+    with job_tx(installation.db, job_id, owner) as job:
+        values: dict[str, Any] = {
+            "reason": Reason.RETRIED,
+            "completed_at": None,
+            "error_message": None,
+            "result": None,
+            "attempt": 0,
+            "model_failures": 0,
+        }
+        if model is not None:
+            values["model"] = model
+        _move(job, Event.RETRY, actor, values, hint=hint)
+    return _woken(installation, job_id, owner)
+
+
+def _reason_after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
+    if waited_for is State.WAITING_HUMAN:
+        question = (job.row["pending_question"] or {}).get("question")
+        return {"reason": Reason.QUESTION, "reason_data": {"question": question}}
+    return {"reason": Reason.RESUMED}
+
+
+def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint: str | None = None) -> None:
+    state = State(job.row["state"])
+    end = target(state, event)
+    if end is None:
+        raise IllegalTransition(job.row["id"], state, event, hint=hint)
+    if job.row["run_id"] is not None:  # a compaction's run: it finds its job gone and stops
+        job.end_run(event)
+    changes: dict[str, Any] = {
+        "state": end,
+        "reason_data": None,
+        "run_id": None,
+        "available_at": wall_clock(),
+    } | values
+    if end in TERMINAL:
+        changes |= {"completed_at": wall_clock(), "pause_requested": False, "cancel_requested": False}
+    job.update(changes, NewEvent(event, actor, state, end))
+
+
+def _woken(installation: Installation, job_id: str, owner: str | None) -> JobView:
+    view = get_job(installation, job_id, owner)
+    queue = QUEUE_OF_STATE.get(State(view.state))
+    if queue is not None:
+        installation.wakeups.send_and_wait(queue, job_id)
+    return view

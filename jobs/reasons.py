@@ -1,0 +1,109 @@
+"""Why a job is in its state, and what happens or helps next: the same words in CLI, API and page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from jobs.states import State
+
+
+class Reason(StrEnum):
+    """One for each state but `running`."""
+
+    NEW = "new"
+    SCHEDULED = "scheduled"
+    SLICE_OVER = "slice_over"
+    MODEL_UNAVAILABLE = "model_unavailable"
+    RATE_LIMITED = "rate_limited"
+    WORKER_LOST = "worker_lost"
+    WORKER_STOPPED = "worker_stopped"
+    RESUMED = "resumed"
+    RETRIED = "retried"
+    ANSWERED = "answered"
+    PAUSED_BY_USER = "paused_by_user"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    QUESTION = "question"
+    COMPLETED = "completed"
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    MODEL_REFUSED = "model_refused"
+    MODEL_ERROR = "model_error"
+    AUTHENTICATION = "authentication"
+    QUOTA = "quota"
+    CONTEXT_EXHAUSTED = "context_exhausted"
+    NO_TRANSITION = "no_transition"
+    TOO_MANY_MOVEMENTS = "too_many_movements"
+    INTERNAL_ERROR = "internal_error"
+    ABORTED_BY_AGENT = "aborted_by_agent"
+    CANCELLED_BY_USER = "cancelled_by_user"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """`text` and `next` are templates over the reason's data and {id}."""
+
+    text: str
+    next: str
+
+
+_RETRY = "continue it from its last checkpoint with: sostenuto retry {id}"
+
+WORDINGS: dict[Reason, Wording] = {
+    Reason.NEW: Wording("waiting for a worker", "a worker takes it as soon as one is free"),
+    Reason.SCHEDULED: Wording("scheduled for {at}", "it becomes due by itself"),
+    Reason.SLICE_OVER: Wording("between two slices of work", "a worker takes it on as soon as one is free"),
+    Reason.MODEL_UNAVAILABLE: Wording(
+        "the model did not answer: {detail}", "it is tried again by itself at {at}"
+    ),
+    Reason.RATE_LIMITED: Wording("rate limit of {endpoint} until {at}", "it goes on by itself"),
+    Reason.WORKER_LOST: Wording("its worker {worker} died or lost its lease", "another worker takes it on"),
+    Reason.WORKER_STOPPED: Wording("its worker {worker} was stopped in order", "another worker takes it on"),
+    Reason.RESUMED: Wording("resumed", "a worker takes it as soon as one is free"),
+    Reason.RETRIED: Wording(
+        "to be retried from its last checkpoint", "a worker takes it as soon as one is free"
+    ),
+    Reason.ANSWERED: Wording("its question was answered", "a worker takes it on as soon as one is free"),
+    Reason.PAUSED_BY_USER: Wording("paused by {actor}", "go on with: sostenuto resume {id}"),
+    Reason.BUDGET_EXCEEDED: Wording(
+        "its budget of {limit} {budget} is used up", "raise it with: sostenuto resume {id} --max-{budget} N"
+    ),
+    Reason.QUESTION: Wording("asks a person: {question}", 'answer with: sostenuto reply {id} "…"'),
+    Reason.COMPLETED: Wording("completed", "its files: sostenuto files list {id}"),
+    Reason.ATTEMPTS_EXHAUSTED: Wording("its worker died {attempts} times in a row while running it", _RETRY),
+    Reason.MODEL_REFUSED: Wording("the model refused: {detail}", _RETRY),
+    Reason.MODEL_ERROR: Wording("the model's endpoint refused the request: {detail}", _RETRY),
+    Reason.AUTHENTICATION: Wording(
+        "the model's endpoint refused the key: {detail}", "mend OPENAI_API_KEY, then " + _RETRY
+    ),
+    Reason.QUOTA: Wording(
+        "the quota of the model's endpoint is used up: {detail}", "raise it, then " + _RETRY
+    ),
+    Reason.CONTEXT_EXHAUSTED: Wording("its context no longer fits the model's window: {detail}", _RETRY),
+    Reason.NO_TRANSITION: Wording("the model never ended its movement: {detail}", _RETRY),
+    Reason.TOO_MANY_MOVEMENTS: Wording("it used up its {limit} movements", _RETRY),
+    Reason.INTERNAL_ERROR: Wording("an error in Sostenuto: {detail}", "please report it, then " + _RETRY),
+    Reason.ABORTED_BY_AGENT: Wording("its agent gave up: {detail}", _RETRY),
+    Reason.CANCELLED_BY_USER: Wording("cancelled by {actor}", _RETRY),
+}
+
+
+class _Forgiving(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return f"({key} unknown)"
+
+
+def explain(state: str, reason: str | None, data: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(why, what next) in words. A running job needs none; what was asked of it is explained instead."""
+    if state == State.RUNNING:
+        if data.get("cancel_requested"):
+            return "cancelling", "its model call and tools are being stopped"
+        if data.get("pause_requested"):
+            return "pausing after this step", "it pauses at the next step boundary"
+        return None, None
+    if reason is None:
+        return None, None
+    wording = WORDINGS[Reason(reason)]
+    known = _Forgiving(data)
+    return wording.text.format_map(known), wording.next.format_map(known)

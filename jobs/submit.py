@@ -1,0 +1,156 @@
+"""Submitting a job: everything is checked, then files, then the row, then the wake-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import uuid_utils
+
+from jobs.errors import InvalidInstruction, JobNotFound, UsageError
+from jobs.installation import Installation
+from jobs.lifecycle import Budget
+from jobs.pieces import Choice, freeze
+from jobs.reasons import Reason
+from jobs.states import State
+from jobs.views import JobView, get_job
+from jobs.wakeups import AGENT_QUEUE
+from jobs.workspace import InputFile, Limits, create_workspace, remove_workspace
+from storage import jobs as store
+from storage.records import NewEvent
+from storage.text import clean_text
+
+TITLE_CHARS = 120
+PRIORITIES = range(-1000, 1001)
+MAX_KEY_CHARS = 200
+MAX_LABEL_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequest:
+    """What a submitter gives. Times are epoch seconds; the labels tell which jobs are about the same thing."""
+
+    instruction: str
+    piece: str | None = None
+    files: Sequence[InputFile] = ()
+    task_type: str = "local"
+    task_identifier: str | None = None
+    repository: str | None = None
+    user: str | None = None
+    idempotency_key: str | None = None
+    priority: int = 0
+    available_at: float | None = None
+    budget: Budget = field(default_factory=Budget)
+    model: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitReceipt:
+    """`created` False: the key was known, the job is the earlier one. `woken` False: the sweep wakes it later."""
+
+    job: JobView
+    created: bool
+    woken: bool
+
+
+def submit(installation: Installation, request: SubmitRequest, owner: str) -> SubmitReceipt:
+    """Accepts a job. When this returns, the job and its files are committed and will run, whatever happens next.
+
+    With the broker down it answers within about a second and the sweep starts the job later. Raises UsageError and
+    its kin for bad input (nothing is kept), StorageError when it could not be committed: a StorageError after a cut
+    connection may leave the job accepted, so repeat with the same idempotency key.
+    """
+    _check(installation, request)
+    choice = installation.library.choose(request.piece, request.instruction)
+    job_id = str(uuid_utils.uuid7())
+    settings = installation.settings
+    limits = Limits(settings.max_file_bytes, settings.max_workspace_bytes, settings.max_workspace_files)
+    create_workspace(settings.data_dir, job_id, request.files, limits)
+    try:
+        stored_id, created = store.insert_job(
+            installation.db,
+            _row(installation, request, choice, job_id, owner),
+            request.instruction,
+            freeze(choice.piece),
+            NewEvent(
+                "submit", owner, None, State.QUEUED, {"piece": choice.piece.name, "chosen": choice.reason}
+            ),
+        )
+    except Exception:
+        _discard_files_unless_stored(installation, job_id)
+        raise
+    if not created:
+        remove_workspace(settings.data_dir, job_id)
+    view = get_job(installation, stored_id, owner)
+    due = view.state == State.QUEUED and request.available_at is None
+    woken = created and due and installation.wakeups.send_and_wait(AGENT_QUEUE, stored_id)
+    return SubmitReceipt(view, created, woken)
+
+
+def _check(installation: Installation, request: SubmitRequest) -> None:
+    limit = installation.settings.max_instruction_chars
+    if not request.instruction.strip():
+        raise InvalidInstruction("the instruction is empty", hint="say what is to be done")
+    if len(request.instruction) > limit:
+        raise InvalidInstruction(
+            f"the instruction has {len(request.instruction):,} characters, at most {limit:,} are possible",
+            hint="put long material into a file: --file",
+        )
+    if request.priority not in PRIORITIES:
+        raise UsageError(f"the priority {request.priority} is outside -1000 to 1000")
+    if request.idempotency_key is not None and not 0 < len(request.idempotency_key) <= MAX_KEY_CHARS:
+        raise UsageError(f"an idempotency key has 1 to {MAX_KEY_CHARS} characters")
+    for name in ("task_type", "task_identifier", "repository", "user", "model"):
+        if len(getattr(request, name) or "") > MAX_LABEL_CHARS:
+            raise UsageError(f"{name} is longer than {MAX_LABEL_CHARS} characters")
+
+
+def _row(
+    installation: Installation, request: SubmitRequest, choice: Choice, job_id: str, owner: str
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": job_id,
+        "owner": owner,
+        "title": _title(request.instruction),
+        "state": State.QUEUED,
+        "reason": Reason.NEW,
+        "piece": choice.piece.name,
+        "movement": choice.piece.initial_movement,
+        "model": request.model,
+        **installation.settings.budget.model_dump(),
+        **request.budget.given(),
+    }
+    for name in (
+        "task_type",
+        "task_identifier",
+        "repository",
+        "user",
+        "idempotency_key",
+        "priority",
+        "metadata",
+    ):
+        row[name] = getattr(request, name)
+    if request.available_at is not None:
+        row |= {
+            "available_at": request.available_at,
+            "reason": Reason.SCHEDULED,
+            "reason_data": {"until": request.available_at},
+        }
+    return row
+
+
+def _title(instruction: str) -> str:
+    first = next(line.strip() for line in clean_text(instruction).splitlines() if line.strip())
+    return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
+
+
+def _discard_files_unless_stored(installation: Installation, job_id: str) -> None:
+    """After a cut connection the row may be there all the same: then its files must stay."""
+    try:
+        get_job(installation, job_id, None)
+    except JobNotFound:
+        remove_workspace(installation.settings.data_dir, job_id)
+    except Exception:  # noqa: BLE001 - still unreachable: a folder too much is better than a job without its files
+        return

@@ -1,0 +1,137 @@
+"""How a job looks from outside: one shape for CLI, API and page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs.errors import AmbiguousJobId, JobNotFound
+from jobs.installation import Installation
+from jobs.reasons import explain
+from storage import jobs as store
+from storage import transcript
+from storage.records import Comment, HistoryEvent, Message
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as its owner sees it. Times are epoch seconds; `reason_text` and `next_action` are for people."""
+
+    id: str
+    title: str
+    state: str
+    reason: str | None
+    reason_text: str | None
+    next_action: str | None
+    piece: str
+    movement: str
+    steps: int
+    tokens: int
+    cost: float
+    attempt: int
+    priority: int
+    worker: str | None
+    model: str | None
+    result: str | None
+    error: str | None
+    pending_question: dict[str, Any] | None
+    budget: dict[str, float | None]
+    task_type: str
+    task_identifier: str | None
+    repository: str | None
+    user: str | None
+    metadata: dict[str, Any] | None
+    owner: str
+    parent_id: str | None
+    unread_comments: int
+    total_messages: int
+    available_at: float
+    created_at: float
+    updated_at: float
+    started_at: float | None
+    completed_at: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: as above, with times as ISO 8601 in UTC."""
+        data = asdict(self)
+        for name in ("available_at", "created_at", "updated_at", "started_at", "completed_at"):
+            data[name] = None if data[name] is None else iso(data[name])
+        return data
+
+
+def iso(seconds: float) -> str:
+    """Epoch seconds as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_COPIED = (
+    "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "attempt", "priority", "worker", "model",
+    "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
+    "parent_id", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
+)  # fmt: skip
+
+
+def view_of(row: Mapping[str, Any]) -> JobView:
+    """The view of a job's row."""
+    data = {"id": row["id"], **(row["reason_data"] or {})}
+    for request in ("pause_requested", "cancel_requested"):
+        data[request] = row[request]
+    if "until" in data:
+        data["at"] = iso(data["until"])
+    reason_text, next_action = explain(row["state"], row["reason"], data)
+    return JobView(
+        **{name: row[name] for name in _COPIED},
+        reason_text=reason_text,
+        next_action=next_action,
+        tokens=row["prompt_tokens"] + row["completion_tokens"],
+        error=row["error_message"],
+        budget={name: row[name] for name in ("max_steps", "max_tokens", "max_cost", "max_seconds")},
+        unread_comments=row["inbox_total"] - row["inbox_seen"],
+    )
+
+
+def get_job(installation: Installation, job_id: str, owner: str | None) -> JobView:
+    """The job. Raises JobNotFound, also when it is someone else's (`owner` None: an administrator)."""
+    return view_of(store.get_job(installation.db, job_id, owner))
+
+
+def list_jobs(
+    installation: Installation,
+    owner: str | None,
+    states: Sequence[str] | None = None,
+    limit: int = 50,
+    before: str | None = None,
+) -> list[JobView]:
+    """Newest first; `before` is the last id of the previous page."""
+    return [view_of(row) for row in store.list_jobs(installation.db, owner, states, limit, before)]
+
+
+def find_job_id(installation: Installation, prefix: str, owner: str | None) -> str:
+    """The one id that begins, or ends, with `prefix`. Raises JobNotFound, or AmbiguousJobId with the candidates."""
+    found = store.job_ids_like(installation.db, prefix, owner)
+    if not found:
+        raise JobNotFound(prefix)
+    if len(found) > 1 and prefix not in found:
+        raise AmbiguousJobId(prefix, found)
+    return prefix if prefix in found else found[0]
+
+
+def list_messages(
+    installation: Installation, job_id: str, after: int = 0, limit: int | None = None
+) -> list[Message]:
+    """Transcript rows with seq > `after`. The caller has checked the owner."""
+    return transcript.list_messages(installation.db, job_id, after, limit)
+
+
+def list_events(
+    installation: Installation, job_id: str, after: int = 0, limit: int | None = None
+) -> list[HistoryEvent]:
+    """History rows with seq > `after`. The caller has checked the owner."""
+    return store.list_events(installation.db, job_id, after, limit)
+
+
+def list_comments(installation: Installation, job_id: str, after: int = 0) -> list[Comment]:
+    """Comments with number > `after`. The caller has checked the owner."""
+    return store.list_comments(installation.db, job_id, after)

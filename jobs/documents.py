@@ -7,6 +7,7 @@ refused, and size, nesting and the expansion of aliases are capped.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from jobs.errors import did_you_mean
+from jobs.errors import did_you_mean, nearest
 
 MAX_BYTES = 256 * 1024
 MAX_ALIASES = 100
@@ -26,6 +27,7 @@ MAX_NODES = 20_000
 MAX_DEPTH = 30
 
 Place = tuple[str | int, ...]
+_SUBJECT = re.compile(r"^(Input|String|List) (?=should)")  # of pydantic's sentences; ours name the key
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -169,10 +171,20 @@ def _float(text: str) -> float:
 
 
 def model_problems(model: type[BaseModel], error: ValidationError) -> Iterator[tuple[Place, str]]:
-    """Each problem pydantic found: its place in the data, and a sentence for people."""
-    for detail in error.errors(include_url=False):
+    """Each problem pydantic found: its place in the data, and a sentence for people.
+
+    A key that is missing only because it was misspelt is told once, as the misspelling.
+    """
+    details = error.errors(include_url=False, include_input=False)
+    meant: set[Place] = set()
+    for detail in details:
+        *above, name = detail["loc"] or ("",)
+        if detail["type"] == "extra_forbidden":
+            meant |= {(*above, key) for key in nearest(str(name), known_keys(model, tuple(above)))}
+    for detail in details:
         place = tuple(detail["loc"])
-        yield place, _sentence(model, place, detail)
+        if not (detail["type"] == "missing" and place in meant):
+            yield place, _sentence(model, place, detail)
 
 
 def _sentence(model: type[BaseModel], place: Place, detail: ErrorDetails) -> str:
@@ -185,8 +197,10 @@ def _sentence(model: type[BaseModel], place: Place, detail: ErrorDetails) -> str
             return f"the key {name!r} is missing"
         case "model_type" | "dict_type":
             return f"{_label(place)} should be a mapping with keys"
-    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    return message if detail["type"] == "value_error" else f"{_label(place)} {message}"
+        case "value_error":
+            return str(detail["msg"]).removeprefix("Value error, ")
+    message = _SUBJECT.sub("", str(detail["msg"])).partition(" after validation")[0]
+    return f"{_label(place)} {message}"
 
 
 def _label(place: Place) -> str:

@@ -57,6 +57,7 @@ __all__ = [
     "UnknownPiece",
     "UsageError",
     "did_you_mean",
+    "nearest",
 ]
 
 
@@ -136,7 +137,12 @@ class JobDidNotSucceed(SostenutoError):
     exit_code = 7
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known name nearest to this one in any case, or nothing when none is near."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    return [by_lower[found] for found in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)]
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """`did you mean 'x'?` for the nearest known name, or None when nothing is near."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {nearest[0]!r}?" if nearest else None
+    """`did you mean 'x'?` for the nearest known name, or None when none is near."""
+    return next((f"did you mean {near!r}?" for near in nearest(name, known)), None)

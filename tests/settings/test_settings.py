@@ -1,0 +1,227 @@
+"""Settings: precedence, defaults, and errors of one line that name the place and never a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import ConfigurationError
+from jobs.settings import Settings
+from jobs.settings_sources import OTHER_VARIABLES, allowed, fields, load_settings, variables
+
+
+def test_defaults_need_nothing_and_are_absolute(tmp_path: Path) -> None:
+    settings = load_settings({}, tmp_path)
+    assert settings.data_dir == tmp_path / "sostenuto-data"
+    assert settings.database_url == f"sqlite:///{tmp_path}/sostenuto-data/sostenuto.db"
+    assert settings.pieces_dir == tmp_path / "sostenuto-data" / "pieces"
+    assert settings.contexts_dir == tmp_path / "sostenuto-data" / "contexts"
+    assert settings.embedded_broker
+    assert settings.secrets() == []
+    assert (settings.lease_seconds, settings.slice_seconds, settings.slice_steps) == (15, 60, 200)
+    assert (settings.concurrency, settings.max_attempts, settings.owner) == (50, 5, "local")
+
+
+def test_environment_wins_over_the_file_key_by_key(tmp_path: Path) -> None:
+    (tmp_path / "sostenuto.yaml").write_text(
+        "concurrency: 3\ncontext:\n  compression:\n    keep_recent: 7\n    min_to_compress: 2\n",
+        encoding="utf-8",
+    )
+    settings = load_settings({"SOSTENUTO_CONTEXT_COMPRESSION_KEEP_RECENT": "20"}, tmp_path)
+    assert settings.concurrency == 3
+    assert settings.context.compression.keep_recent == 20
+    assert settings.context.compression.min_to_compress == 2
+
+
+def test_relative_paths_belong_to_the_file_they_stand_in(tmp_path: Path) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    (folder / "my.yaml").write_text(
+        "data_dir: data\nmodel: scripted:replies.yaml\ndatabase_url: sqlite:///jobs.db\n"
+        "context:\n  base_dir: archive\n",
+        encoding="utf-8",
+    )
+    environ = {"SOSTENUTO_CONFIG": "etc/my.yaml", "SOSTENUTO_PIECES_DIR": "pieces"}
+    settings = load_settings(environ, tmp_path)
+    assert settings.data_dir == folder / "data"
+    assert settings.model == f"scripted:{folder}/replies.yaml"
+    assert settings.database_url == f"sqlite:///{folder}/jobs.db"
+    assert settings.contexts_dir == folder / "archive"
+    assert settings.pieces_dir == tmp_path / "pieces"
+
+
+def test_an_empty_variable_and_an_empty_key_mean_the_default(tmp_path: Path) -> None:
+    (tmp_path / "sostenuto.yaml").write_text("concurrency:\ncontext:\n", encoding="utf-8")
+    settings = load_settings({"SOSTENUTO_BROKER_URL": "", "OPENAI_API_KEY": ""}, tmp_path)
+    assert (settings.concurrency, settings.broker_url, settings.openai_api_key) == (50, None, None)
+
+
+@pytest.mark.parametrize("content", ["", "# nothing but a comment\n"])
+def test_an_empty_file_is_no_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "sostenuto.yaml").write_text(content, encoding="utf-8")
+    assert load_settings({}, tmp_path).concurrency == 50
+
+
+def test_foreign_variables_are_left_alone(tmp_path: Path) -> None:
+    load_settings({"SOSTENUTOX": "1", "PATH": "/bin", "OPENAI_ORGANIZATION": "x"}, tmp_path)
+
+
+BAD_VARIABLES = [
+    ("SOSTENUTO_CONCURRENCY", "abc", "is 'abc': allowed is a whole number from 1 to 1,000"),
+    ("SOSTENUTO_CONCURRENCY", "0", "is '0': allowed is a whole number from 1 to 1,000"),
+    ("SOSTENUTO_LEASE_SECONDS", "nan", "is 'nan': allowed is a number from 0.2 to 3,600"),
+    ("SOSTENUTO_BUDGET_MAX_COST", "-1", "is '-1': allowed is a number above 0 to 1,000,000,000.0"),
+    ("SOSTENUTO_ALLOW_UNSANDBOXED", "maybe", "is 'maybe': allowed is true or false"),
+    ("SOSTENUTO_SANDBOX_MIN", "docker", "is 'docker': allowed is bwrap or landlock"),
+    (
+        "SOSTENUTO_TIME_ZONE",
+        "Mars/Base",
+        "is 'Mars/Base': allowed is an IANA name such as Europe/Paris or UTC",
+    ),
+    ("SOSTENUTO_TIME_ZONE", "../etc", "is '../etc': allowed is an IANA name such as Europe/Paris or UTC"),
+    ("SOSTENUTO_DATABASE_URL", "jobs.db", "is 'jobs.db': allowed is a URL such as postgresql://HOST/NAME"),
+    ("SOSTENUTO_DATABASE_URL", "mysql://h/x", "the scheme 'mysql' is unknown; allowed is a URL such as"),
+    ("SOSTENUTO_DATABASE_URL", "postgrsql://h/x", "is unknown; did you mean 'postgresql'?"),
+    ("SOSTENUTO_DATABASE_URL", "sqlite://jobs.db", "with three slashes"),
+    ("SOSTENUTO_DATABASE_URL", "sqlite://", "a database in memory cannot be shared"),
+    ("SOSTENUTO_DATABASE_URL", "sqlite:///:memory:", "a database in memory cannot be shared"),
+    ("SOSTENUTO_DATABASE_URL", "postgresql://h:port/x", "the host or port cannot be read"),
+    ("SOSTENUTO_BROKER_URL", "reddis://h", "is unknown; did you mean 'redis'?"),
+    ("SOSTENUTO_BROKER_URL", "localhost:6379", "allowed is a URL such as redis://HOST:6379/0"),
+    ("OPENAI_BASE_URL", "https:///v1", "allowed is a URL with a host"),
+    ("OPENAI_BASE_URL", "ftp://host/v1", "the scheme 'ftp' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "expected"), BAD_VARIABLES)
+def test_a_bad_variable_is_named_with_its_value_and_what_is_allowed(
+    tmp_path: Path, variable: str, value: str, expected: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({variable: value}, tmp_path)
+    message = str(caught.value)
+    assert message.startswith(f"{variable} is ")
+    assert expected in message
+    assert "\n" not in message
+    assert caught.value.exit_code == 2
+
+
+BAD_FILES = [
+    (
+        "concurrency: [1]\n",
+        "sostenuto.yaml:1: concurrency is '[1]': allowed is a whole number from 1 to 1,000",
+    ),
+    ("\nlease_secs: 3\n", "sostenuto.yaml:2: unknown key 'lease_secs'; did you mean 'lease_seconds'?"),
+    ("owner: a\nzzz: 3\n", "sostenuto.yaml:2: unknown key 'zzz'"),
+    (
+        "context:\n  compression:\n    token_treshold: 9\n",
+        "sostenuto.yaml:3: unknown key 'token_treshold'; did you mean 'token_threshold'?",
+    ),
+    ("context:\n  compression: 5\n", "sostenuto.yaml:2: 'compression' should be a mapping with keys"),
+    ("owner: a\nowner: b\n", "sostenuto.yaml:2: the key 'owner' is given twice"),
+    ("owner: : a\n", "sostenuto.yaml:1: mapping values are not allowed here"),
+    ("- owner\n", "sostenuto.yaml:1: a mapping of settings is expected, such as 'data_dir: ./data'"),
+    (
+        "owner: !!python/name:os.system x\n",
+        "sostenuto.yaml:1: the tag 'tag:yaml.org,2002:python/name:os.system' is not",
+    ),
+    ("openai_api_key: [sk-hidden]\n", "sostenuto.yaml:1: openai_api_key cannot be used: allowed is a text"),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), BAD_FILES)
+def test_a_bad_file_is_named_with_its_line(tmp_path: Path, content: str, expected: str) -> None:
+    (tmp_path / "sostenuto.yaml").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({}, tmp_path)
+    message = str(caught.value)
+    assert message.startswith(expected)
+    assert "\n" not in message
+    assert "hidden" not in message
+
+
+def test_unknown_keys_far_from_any_get_the_list(tmp_path: Path) -> None:
+    (tmp_path / "sostenuto.yaml").write_text("context:\n  inheritance:\n    zzz: 1\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({}, tmp_path)
+    assert caught.value.hint == "allowed are: enabled, max_summary_tokens"
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("SOSTENUTO_CONCURENCY", "SOSTENUTO_CONCURRENCY"),
+        ("SOSTENUTO_DATABSE_URL", "SOSTENUTO_DATABASE_URL"),
+        ("SOSTENUTO_OPENAI_API_KEY", "OPENAI_API_KEY"),
+        ("SOSTENUTO_CONFG", "SOSTENUTO_CONFIG"),
+    ],
+)
+def test_an_unknown_variable_is_an_error_with_the_nearest_name(
+    tmp_path: Path, variable: str, near: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"unknown variable {variable}; did you mean '{near}'"):
+        load_settings({variable: "value"}, tmp_path)
+
+
+def test_a_named_configuration_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nope\.yaml: no such file"):
+        load_settings({"SOSTENUTO_CONFIG": "nope.yaml"}, tmp_path)
+
+
+SECRET_URLS = [
+    ("SOSTENUTO_DATABASE_URL", "postgrsql://user:hunter2@host/db"),
+    ("SOSTENUTO_DATABASE_URL", "user:hunter2@host/db"),
+    ("SOSTENUTO_DATABASE_URL", "postgresql://user:hunter2@host:bad/db"),
+    ("SOSTENUTO_DATABASE_URL", "postgresql://host:bad/db?password=hunter2"),
+    ("SOSTENUTO_DATABASE_URL", "postgresql://user:hunter/2@host:bad/db"),
+    ("SOSTENUTO_BROKER_URL", "reddis://:hunter2@host"),
+    ("OPENAI_BASE_URL", "htp://user:hunter2@host"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value"), SECRET_URLS)
+def test_an_error_shows_no_password(tmp_path: Path, variable: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({variable: value}, tmp_path)
+    assert "hunter" not in f"{caught.value}{caught.value.hint}"
+    assert caught.value.__suppress_context__
+
+
+def test_secrets_lists_each_exact_value_and_its_decoded_form(tmp_path: Path) -> None:
+    settings = load_settings(
+        {
+            "OPENAI_API_KEY": "sk-key",
+            "SOSTENUTO_DATABASE_URL": "postgres://u:p%40ss@h/x?password=other",
+            "SOSTENUTO_BROKER_URL": "redis://:brokerpass@h",
+        },
+        tmp_path,
+    )
+    assert sorted(settings.secrets()) == sorted(["sk-key", "p%40ss", "p@ss", "other", "brokerpass"])
+    shown = repr(settings) + str(settings)
+    assert not [secret for secret in settings.secrets() if secret in shown]
+    assert settings.database_url.startswith("postgresql://u:p%40ss@h/x")
+
+
+def documented_rows() -> list[str]:
+    """The table of docs/configuration.md; a failing test prints the rows to put there."""
+    by_place = dict(fields())
+    rows = []
+    for name, place in variables().items():
+        field = by_place[place]
+        default = "" if field.default in {None, ""} else f"`{str(field.default).lower()}`"
+        kind = allowed(field).removeprefix("allowed is ").removesuffix(" that is not empty or too long")
+        rows.append(
+            f"| `{name}` | `{'.'.join(map(str, place))}` | {kind} | {default} | {field.description} |"
+        )
+    return rows
+
+
+def test_every_setting_is_in_the_documentation_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert [row for row in documented_rows() if row not in text] == []
+    assert [name for name in OTHER_VARIABLES if f"`{name}`" not in text] == []
+
+
+def test_settings_built_directly_have_the_same_defaults(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path / "sostenuto-data") == load_settings({}, tmp_path)

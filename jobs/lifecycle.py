@@ -134,6 +134,8 @@ def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint
         "run_id": None,
         "available_at": wall_clock(),
     } | values
+    if end in QUEUE_OF_STATE:
+        changes["woken_at"] = wall_clock()
     if end in TERMINAL:
         changes |= {"completed_at": wall_clock(), "pause_requested": False, "cancel_requested": False}
     job.update(changes, NewEvent(event, actor, state, end))

@@ -17,7 +17,7 @@ from jobs.states import State
 
 if TYPE_CHECKING:
     from celery import Celery
-    from kombu import Connection
+    from kombu.connection import Connection
 
 TIMEOUT_SECONDS = 1.0
 
@@ -118,7 +118,7 @@ def _sender() -> Celery:
 
 
 def _connect(url: str) -> Connection:
-    from kombu import Connection
+    from kombu.connection import Connection
 
     options: dict[str, Any] = broker_options(url) | {
         "socket_timeout": TIMEOUT_SECONDS,

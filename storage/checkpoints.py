@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Row
 
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost
-from storage.models import job_events, jobs, messages, runs, tool_calls
+from storage.models import comments, job_events, jobs, messages, runs, tool_calls
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.text import clean_json, clean_text
 
@@ -43,6 +43,8 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         append_events(
             conn, run.job_id, _all_events(checkpoint), last_seq=row.event_seq, now=now, run_id=run.run_id
         )
+        if checkpoint.remark is not None:
+            _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
             _end_run(conn, run, checkpoint.move, now)
         return Committed(written, row.inbox_total, row.pause_requested, row.cancel_requested)
@@ -75,6 +77,8 @@ def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
         values["visit_seq"] = jobs.c.total_messages + 1
     if checkpoint.inbox_seen is not None:
         values["inbox_seen"] = checkpoint.inbox_seen
+    if checkpoint.remark is not None:  # the agent has seen what it said itself
+        values["inbox_total"] = values["inbox_seen"] = jobs.c.inbox_total + 1
     for name in ("steps", "prompt_tokens", "completion_tokens", "cost", "active_seconds"):
         if spent := getattr(checkpoint, name):
             values[name] = jobs.c[name] + spent
@@ -93,6 +97,7 @@ def _move_values(move: Move) -> dict[str, Any]:
         "pause_requested": False,
         "cancel_requested": False,
         "available_at": wall_clock() + move.delay,
+        **({} if move.delay else {"woken_at": wall_clock()}),  # the run sends the wake-up itself, next
         "completed_at": wall_clock() if move.terminal else None,
     }
 
@@ -223,6 +228,19 @@ def append_events(
             }
             for index, event in enumerate(new)
         ],
+    )
+
+
+def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Row[Any]) -> None:
+    conn.execute(
+        sa.insert(comments).values(
+            job_id=run.job_id,
+            number=row.inbox_total,
+            kind=kind,
+            author="agent",
+            text=clean_text(text),
+            created_at=row.updated_at,
+        )
     )
 
 

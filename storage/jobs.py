@@ -31,9 +31,13 @@ def insert_job(
         if existing is not None:
             return existing, False
         now = wall_clock()
-        row = {"created_at": now, "updated_at": now, "available_at": now, "event_seq": 1} | clean_json_values(
-            values
-        )
+        row = {
+            "created_at": now,
+            "updated_at": now,
+            "available_at": now,
+            "woken_at": now,
+            "event_seq": 1,
+        } | clean_json_values(values)
         try:
             with conn.begin_nested():
                 conn.execute(sa.insert(jobs).values(row))
@@ -87,7 +91,12 @@ class LockedJob:
         if changed.rowcount != 1:
             raise IllegalTransition(self.row["id"], self.row["state"], events[0].kind if events else "update")
         append_events(
-            self.conn, self.row["id"], events, self._event_seq, self.row["updated_at"], self.row["run_id"]
+            self.conn,
+            self.row["id"],
+            events,
+            last_seq=self._event_seq,
+            now=self.row["updated_at"],
+            run_id=self.row["run_id"],
         )
 
     def add_comment(self, author: str, text: str, answers_call: str | None = None) -> Comment:
@@ -95,6 +104,7 @@ class LockedJob:
         comment = Comment(
             self.row["id"],
             self.row["inbox_total"] + 1,
+            "comment",
             clean_text(author),
             clean_text(text),
             self.row["updated_at"],
@@ -197,6 +207,23 @@ def _events(db: Database, *where: sa.ColumnElement[bool], limit: int | None) -> 
     with db.read() as conn:
         rows = conn.execute(sa.select(job_events).where(*where).order_by(job_events.c.seq).limit(limit))
         return [HistoryEvent(**row) for row in rows.mappings()]
+
+
+def thread_remarks(db: Database, job_id: str, limit: int) -> list[Comment]:
+    """The last `limit` remarks of the job's thread, oldest first."""
+    statement = (
+        sa.select(comments).where(comments.c.job_id == job_id).order_by(comments.c.number.desc()).limit(limit)
+    )
+    with db.read() as conn:
+        return [Comment(**row) for row in conn.execute(statement).mappings()][::-1]
+
+
+def answer_to(db: Database, job_id: str, call_id: str) -> Comment | None:
+    """The comment that answers a parked call, if it is there."""
+    statement = sa.select(comments).where(comments.c.job_id == job_id, comments.c.answers_call == call_id)
+    with db.read() as conn:
+        row = conn.execute(statement.order_by(comments.c.number).limit(1)).mappings().one_or_none()
+        return None if row is None else Comment(**row)
 
 
 def list_comments(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Comment]:

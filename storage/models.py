@@ -180,10 +180,14 @@ comments = sa.Table(
     metadata,
     _job_key(),
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column(
+        "kind", sa.Text, nullable=False
+    ),  # comment | question | result: the last two are the agent's own
     sa.Column("author", sa.Text, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("answers_call", sa.Text),  # the parked call that this comment answers
+    sa.CheckConstraint("kind IN ('comment', 'question', 'result')", name="kind_known"),
 )
 
 messages = sa.Table(

@@ -81,6 +81,7 @@ class Checkpoint:
     messages: list[NewMessage] = field(default_factory=list)
     parks: tuple[str, ...] = ()  # call ids that wait for a human or for subtasks
     events: list[NewEvent] = field(default_factory=list)
+    remark: tuple[str, str] | None = None  # (question | result, text) of the agent itself; needs expect_inbox
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -105,10 +106,11 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A message of a person (or of the system) to the job's agent."""
+    """A remark in the job's inbox: a person's (or the system's) comment, the agent's question or result."""
 
     job_id: str
     number: int
+    kind: str  # comment, or the agent's own question or result
     author: str
     text: str
     created_at: float

@@ -146,37 +146,41 @@ def end_run_if_expired(conn: Connection, run: RunRef) -> bool:
     return ended.rowcount == 1
 
 
-def unwoken_jobs(
-    db: Database, states: Sequence[str], after: float, again: float, limit: int
-) -> list[tuple[str, str]]:
-    """(id, state) of claimable jobs due for `after` seconds and not woken for `again` seconds, best first.
+def take_unwoken_jobs(db: Database, state: str, again: float, limit: int) -> list[str]:
+    """Due jobs in `state` whose wake-up was not sent since they became due, or `again` seconds ago; best first.
 
-    Marks them as woken: the caller publishes their wake-ups next.
+    Marks them as woken: the caller publishes their wake-ups next. Jobs whose row is locked are left for next time.
     """
-    now = wall_clock()
+    # Whoever makes a job due now also sends its wake-up, and marks both times in one statement.
+    never_woken = jobs.c.woken_at < jobs.c.available_at - 0.05
     due = (
         sa.select(jobs.c.id)
         .where(
-            jobs.c.state.in_(states),
+            jobs.c.state == state,
             jobs.c.run_id.is_(None),
-            jobs.c.available_at <= now - after,
-            jobs.c.woken_at <= now - again,
+            jobs.c.available_at <= wall_clock(),
+            sa.or_(never_woken, jobs.c.woken_at < wall_clock() - again),
         )
         .order_by(jobs.c.priority.desc(), jobs.c.available_at)
         .limit(limit)
     )
     with db.read() as conn:
-        found: list[str] = list(conn.execute(due).scalars())
-    if not found:
-        return []
+        if conn.execute(due.limit(1)).first() is None:
+            return []
+    if not db.is_sqlite:
+        due = due.with_for_update(skip_locked=True)
     with db.write() as conn:
-        marked = conn.execute(
-            sa.update(jobs)
-            .where(jobs.c.id.in_(found), jobs.c.state.in_(states), jobs.c.run_id.is_(None))
-            .values(woken_at=wall_clock())
-            .returning(jobs.c.id, jobs.c.state)
+        marked = sa.update(jobs).where(jobs.c.id.in_(due)).values(woken_at=wall_clock()).returning(jobs.c.id)
+        return list(conn.execute(marked).scalars())
+
+
+def count_live_runs(db: Database, kind: str) -> int:
+    """Runs of a kind that have not ended, dead ones that nobody has swept yet included."""
+    with db.read() as conn:
+        statement = (
+            sa.select(sa.func.count()).select_from(runs).where(runs.c.kind == kind, runs.c.ended_at.is_(None))
         )
-        return [(row.id, row.state) for row in marked]
+        return conn.execute(statement).scalar_one()
 
 
 def list_runs(db: Database, job_id: str) -> list[dict[str, Any]]:

@@ -183,7 +183,7 @@ def open_folder(root_fd: int, path: str, *, create: bool = False) -> int:
     try:
         for part in split_path(path):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=current)  # noqa: PTH102  pathlib knows no dir_fd
+                os.mkdir(part, dir_fd=current)
             # Each folder is opened beneath its parent: a link planted in its place leads nowhere else.
             following = open_beneath(current, part, _FOLDER | os.O_NOFOLLOW)
             os.close(current)
@@ -227,11 +227,11 @@ def replacing(root_fd: int, path: str) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(fd)
-        os.rename(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)  # noqa: PTH104  needs dir_fd
+        os.rename(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         os.fsync(folder_fd)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder_fd)  # noqa: PTH108  needs dir_fd
+            os.unlink(temporary, dir_fd=folder_fd)
         if isinstance(error, OSError):
             raise _refusal(path, error) from None
         raise
@@ -242,7 +242,7 @@ def replacing(root_fd: int, path: str) -> Iterator[BinaryIO]:
 def _replaceable(folder_fd: int, name: str, path: str) -> int | None:
     """The permission bits of the file to be replaced, None when there is none; raises FileRejected."""
     try:
-        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)  # noqa: PTH116  needs dir_fd
+        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(status.st_mode):

@@ -6,6 +6,7 @@ Nothing here follows a symbolic link or blocks on a FIFO: the agent may have put
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -188,7 +189,7 @@ def walk(root_fd: int, path: str) -> Iterator[Entry]:
 
 def _require_folder(parent_fd: int, name: str, path: str) -> None:
     try:
-        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)  # noqa: PTH116  needs dir_fd
+        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         raise NotFound(f"{shorten(path)} does not exist") from None
     if not stat.S_ISDIR(status.st_mode):
@@ -262,7 +263,7 @@ def _check_name(name: str) -> str:
 def _store(root_fd: int, name: str, source: Path | bytes | BinaryIO, limits: Limits, used: int) -> int:
     """Copy one file under the caps; `used` are the bytes the workspace has already."""
     size = 0
-    with _reader(source, name) as read, replacing(root_fd, name) as target:
+    with _reader(source) as read, replacing(root_fd, name) as target:
         while block := read(_BLOCK):
             size += len(block)
             if size > limits.file_bytes:
@@ -278,16 +279,9 @@ def _store(root_fd: int, name: str, source: Path | bytes | BinaryIO, limits: Lim
 
 
 @contextlib.contextmanager
-def _reader(source: Path | bytes | BinaryIO, name: str) -> Iterator[Callable[[int], bytes]]:
+def _reader(source: Path | bytes | BinaryIO) -> Iterator[Callable[[int], bytes]]:
     if isinstance(source, bytes):
-        position = 0
-
-        def take(size: int) -> bytes:
-            nonlocal position
-            position += size
-            return source[position - size : position]
-
-        yield take
+        yield io.BytesIO(source).read
     elif isinstance(source, Path):
         # The user's own file: links are fine, but a FIFO or device must not hang the command.
         try:

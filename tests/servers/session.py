@@ -82,8 +82,8 @@ class ServerSession:
             )
 
     def reap(self, submark: str) -> int:
-        """Kill what carries the sub-mark; returns how many processes there were."""
-        return watchdog.kill_marked(f"{self.mark}/{submark}")
+        """Kill what carries the sub-mark or names files of that folder; returns how many processes there were."""
+        return watchdog.kill_marked(f"{self.mark}/{submark}", str(self.folder / submark))
 
     def close(self) -> None:
         """End everything and wait until it is ended. The watchdog does it, as it would after our death."""

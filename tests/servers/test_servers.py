@@ -129,12 +129,12 @@ def test_nothing_outlives_a_killed_pytest(tmp_path: Path) -> None:
     assert line, "the inner session did not start"
     mark, folder = line.split()[-2:]
     try:
-        assert len(marked_processes(mark)) >= 2
+        assert len(marked_processes(mark, folder)) >= 2
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
-    wait_until(lambda: not marked_processes(mark), 30, "the servers of the killed session are gone")
+    wait_until(lambda: not marked_processes(mark, folder), 30, "the servers of the killed session are gone")
     wait_until(lambda: not Path(folder).exists(), 30, "the folder of the killed session is gone")
 
 

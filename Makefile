@@ -1,0 +1,62 @@
+# Each target makes what it needs in .venv first, from pinned and hashed requirements.
+#   make test PYTHON=/path/to/python3    another interpreter (3.11 or newer)
+#   make test ARGS="tests/storage -x"    what to pass on to pytest
+#   make test WORKERS=0                  in one process, for a debugger
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+export PYTHON
+
+WORKERS ?= 2
+ARGS ?=
+UV ?= uv
+RUN := .venv/bin/python -m
+
+.PHONY: help demo test check lint types format test-rabbitmq bench lock clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: .venv/.requirements.txt.stamp ## kill a worker in the middle of a job and watch the job go on
+	@$(RUN) jobs.cli demo
+
+test: .venv/.requirements-dev.txt.stamp ## all tests, on real databases and brokers that they start themselves
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+check: lint types test ## exactly what CI runs: lint, format, types, import rules (tests/test_imports.py), tests
+
+lint: .venv/.requirements-dev.txt.stamp ## ruff: rules and formatting
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+
+types: .venv/.requirements-dev.txt.stamp ## mypy --strict over the project and its tests
+	@$(RUN) mypy
+
+format: .venv/.requirements-dev.txt.stamp ## let ruff format and mend what it can
+	@$(RUN) ruff check --fix .
+	@$(RUN) ruff format .
+
+test-rabbitmq: .venv/.requirements-dev.txt.stamp ## the tests that need RabbitMQ on 127.0.0.1:5672 (guest/guest)
+	@$(RUN) pytest -m rabbitmq $(ARGS)
+
+bench: .venv/.requirements-dev.txt.stamp ## the benchmarks, with their table
+	@$(RUN) benchmarks $(ARGS)
+
+# Both locks name every platform's wheels by hash and no host. Run it after changing a range in pyproject.toml
+# (needs uv: pip install uv); `UPGRADE=--upgrade` takes the newest versions that the ranges admit.
+UPGRADE ?=
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header $(UPGRADE)
+BUILD = .venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
+
+lock: .venv/.requirements.txt.stamp ## compile requirements.txt and requirements-dev.txt from pyproject.toml
+	$(BUILD) | $(COMPILE) -o requirements.txt pyproject.toml - >/dev/null
+	$(BUILD) | $(COMPILE) -o requirements-dev.txt -c requirements.txt --extra dev pyproject.toml - >/dev/null
+
+clean: ## remove the environment and every cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.%.stamp: % pyproject.toml .ci/venv
+	@bash .ci/venv $*

@@ -20,8 +20,8 @@ import httpx2
 import openai
 from openai.types.chat import ChatCompletionChunk
 
+from jobs.errors import ConfigurationError
 from jobs.settings import Settings
-from storage.errors import SostenutoError
 from worker.cancel import CancelToken
 from worker.model.assembly import ReplyBuilder
 from worker.model.classify import endpoint_error, is_error
@@ -52,15 +52,15 @@ class Endpoint:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Endpoint:
-        """Raises SostenutoError naming the variable that is missing."""
+        """Raises ConfigurationError naming the variable that is missing."""
         key = settings.openai_api_key.get_secret_value().strip() if settings.openai_api_key else ""
         if not key and not settings.openai_base_url:
-            raise SostenutoError(
+            raise ConfigurationError(
                 "no model endpoint is configured: OPENAI_API_KEY is not set",
                 hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for a local server, or SOSTENUTO_MODEL=scripted:PATH",
             )
         if not (key.isascii() and key.isprintable()):
-            raise SostenutoError(
+            raise ConfigurationError(
                 "OPENAI_API_KEY holds characters that no key has",
                 hint="set it again, without quotes or line ends",
             )

@@ -1,0 +1,51 @@
+"""The scripted model: a Model whose replies come from a YAML file. For demos, and for tests of people's own pieces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from worker.cancel import CancelToken
+from worker.model.script import Script, ScriptedReply
+from worker.model.types import ModelReply, ModelRequest, ToolCall, Usage
+from worker.model.wire import mint_call_id
+from worker.tokens import estimate_tokens
+
+PREFIX = "scripted:"
+
+
+class ScriptedModel:
+    """Answers as its script says, at no cost and on no network. Its usage is estimated."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    @classmethod
+    def load(cls, spec: str) -> ScriptedModel:
+        """From `scripted:PATH`. Raises ConfigurationError where the file is missing or wrong."""
+        return cls(Script.load(Path(spec.removeprefix(PREFIX)).expanduser()))
+
+    def complete(self, request: ModelRequest, cancel: CancelToken) -> ModelReply:
+        """See `Model`. Waits out the reply's delay, idle, and raises Cancelled at once when it is cancelled."""
+        cancel.raise_if_cancelled()
+        reply = self.script.answer(request.messages, request.tools)
+        if reply.delay:
+            cancel.wait(reply.delay)
+            cancel.raise_if_cancelled()
+        if reply.error is not None:
+            raise reply.error
+        return _as_reply(reply, request)
+
+
+def _as_reply(reply: ScriptedReply, request: ModelRequest) -> ModelReply:
+    calls = tuple(ToolCall(mint_call_id(), call.name, call.arguments) for call in reply.calls)
+    prompt = json.dumps([request.messages, request.tools], ensure_ascii=False)
+    said = "".join([reply.text or "", *(call.name + call.arguments for call in calls)])
+    return ModelReply(
+        content=reply.text,
+        tool_calls=calls,
+        finish_reason=reply.finish_reason or ("tool_calls" if calls else "stop"),
+        usage=Usage(estimate_tokens(prompt), estimate_tokens(said)),
+        model=request.model,
+        refusal=reply.refusal,
+    )

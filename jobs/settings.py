@@ -86,7 +86,9 @@ class Settings(_Group):
         description="sqlite:///FILE or postgresql://…; default: sostenuto.db in the data dir",
     )
     broker_url: str | None = Field(
-        default=None, repr=False, description="redis://…, rediss://…, redis+socket://…, amqp://…; default: embedded"
+        default=None,
+        repr=False,
+        description="redis://…, rediss://…, redis+socket://…, amqp://…; default: embedded",
     )
     data_dir: Path = Field(
         default=Path("sostenuto-data"), description="database, workspaces, sockets and logs"

@@ -1,0 +1,222 @@
+"""How jobs, history and messages are shown to people: with colours on a terminal, plain in a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from jobs.cli.text import clean, one_line
+from jobs.durations import format_duration
+from jobs.states import State
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from jobs.views import JobView
+    from storage.records import HistoryEvent, Message
+
+STATE_STYLES = {
+    "inheriting": "cyan",
+    "queued": "cyan",
+    "running": "blue",
+    "compressing": "magenta",
+    "paused": "yellow",
+    "waiting_human": "bold yellow",
+    "waiting_subtasks": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "aborted": "red",
+    "cancelled": "dim",
+}
+SHORT_ID = 8
+_COLUMN_WIDTH = 24  # of any column but the last: at 80 columns there is room for the last one
+_PIPE_WIDTH = 100_000  # nothing is wrapped or cut for a program that reads
+
+
+@cache
+def console() -> Console:
+    """Standard output. Text is given as `Text`, never as markup: brackets in it are just brackets."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, width=None if on_terminal() else _PIPE_WIDTH)
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def note(text: str) -> None:
+    """A remark for people on stderr; a pipe's reader is not bothered with it."""
+    if sys.stderr.isatty():
+        print(clean(text), file=sys.stderr)
+
+
+def short(job_id: str) -> str:
+    """The end of an id, which tells jobs of the same minute apart; commands take it for the whole."""
+    return job_id[-SHORT_ID:]
+
+
+def line(*parts: str | tuple[str, str]) -> None:
+    """Print one line of parts, each a text or (text, style), cleaned and never cut."""
+    from rich.text import Text
+
+    text = Text()
+    for part in parts:
+        words, style = (part, "") if isinstance(part, str) else part
+        text.append(clean(words), style)
+    console().print(text, soft_wrap=True)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str | tuple[str, str]]]) -> None:
+    """Columns with headings on a terminal, the last one cut to fit; tab-separated rows in a pipe."""
+    if not on_terminal():
+        for row in rows:
+            print("\t".join(one_line(cell if isinstance(cell, str) else cell[0], 1000) for cell in row))
+        return
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in rows]
+    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for index, heading in enumerate(headings[:-1]):
+        widest = max((cell_len(row[index][0]) for row in cells), default=0)
+        shown.add_column(heading, no_wrap=True, min_width=min(widest, _COLUMN_WIDTH), max_width=_COLUMN_WIDTH)
+    shown.add_column(headings[-1], no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in cells:
+        shown.add_row(*(Text(one_line(text, 300), style) for text, style in row))
+    console().print(shown)
+
+
+def ago(seconds: float) -> str:
+    """How long since, or until, a moment."""
+    gone = time.time() - seconds
+    return f"{format_duration(gone)} ago" if gone >= 0 else f"in {format_duration(-gone)}"
+
+
+def moment(seconds: float) -> str:
+    """A moment in local time, and how far away it is."""
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S} ({ago(seconds)})"
+
+
+def job_line(job: JobView) -> list[str | tuple[str, str]]:
+    """One row of the list on a terminal."""
+    state = (job.state, STATE_STYLES.get(job.state, ""))
+    return [
+        short(job.id),
+        state,
+        format_duration(max(0.0, time.time() - job.created_at)),
+        str(job.steps),
+        job.title,
+    ]
+
+
+def state_text(job: JobView) -> str:
+    """The state and why, without saying the same twice."""
+    if not job.reason_text or job.state == State.SUCCEEDED:
+        return job.state
+    reason = one_line(job.reason_text, 500)
+    return reason if reason.startswith(job.state) else f"{job.state}: {reason}"
+
+
+def job_page(job: JobView) -> None:
+    """Everything about one job."""
+    style = STATE_STYLES.get(job.state, "")
+    _field("job", job.id)
+    _field("title", job.title)
+    _field("state", state_text(job), style)
+    _field("next", job.next_action)
+    _field("piece", f"{job.piece}, movement {job.movement}")
+    _field("spent", f"{_count(job.steps, 'step')}, {_count(job.tokens, 'token')}, cost {job.cost:g}")
+    limits = [
+        f"{name.removeprefix('max_')} {limit:,g}" for name, limit in job.budget.items() if limit is not None
+    ]
+    _field("limits", ", ".join(limits))
+    _field("attempt", str(job.attempt) if job.attempt else None)
+    _field("worker", job.worker)
+    _field("model", job.model)
+    labels = [job.task_type, job.repository, job.task_identifier, job.user]
+    _field("about", " ".join(label for label in labels if label) if any(labels[1:]) else None)
+    _field("comments", f"{job.unread_comments} not read yet" if job.unread_comments else None)
+    _field("created", moment(job.created_at))
+    if job.state == "queued" and job.available_at > time.time():
+        _field("due", moment(job.available_at))
+    _field("started", None if job.started_at is None else moment(job.started_at))
+    _field("ended", None if job.completed_at is None else moment(job.completed_at))
+    question = (job.pending_question or {}).get("question")
+    for heading, text in (("question", question), ("result", job.result), ("error", job.error)):
+        if text:
+            line()
+            line((heading, "bold"))
+            line(str(text).rstrip())
+
+
+def _field(name: str, value: str | None, style: str = "") -> None:
+    if value:
+        line((f"{name:<9} ", "dim"), (value, style))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def event_line(event: HistoryEvent) -> None:
+    """One line of a job's history: a change of state with its reason, or what else happened."""
+    data = dict(event.data or {})
+    what = str(data.pop("reason", event.kind)).replace("_", " ")
+    detail = ", ".join([what, *(f"{name} {value}" for name, value in data.items() if value is not None)])
+    tail = (f"  {one_line(detail, 200)} · {one_line(event.actor, 60)}", "dim")
+    if event.to_state:
+        change = f"{event.from_state} → {event.to_state}" if event.from_state else event.to_state
+        line((_clock(event.at), "dim"), "  ", (change, STATE_STYLES.get(event.to_state, "")), tail)
+    else:
+        line((_clock(event.at), "dim"), tail)
+
+
+def message_lines(message: Message) -> None:
+    """A message as it comes, in a few lines; what the system itself puts before the model is left out."""
+    clock = (_clock(message.created_at), "dim")
+    width = max(40, min(console().width, 200) - 20)
+    if message.role == "assistant":
+        if message.content and message.content.strip():
+            line(clock, "  ", one_line(message.content, width * 3))
+        for call in message.tool_calls or []:
+            line(
+                clock, "  ", (f"→ {one_line(call['name'], 60)} ", "bold"), one_line(call["arguments"], width)
+            )
+    elif message.role == "tool":
+        style = "red" if message.is_error else "dim"
+        content = message.content or ""
+        size = f"  ({len(content):,} characters)" if len(content) > width else ""
+        line(clock, "  ", (f"← {one_line(content, width)}{size}", style))
+
+
+def whole_message(message: Message, *, most: int | None) -> None:
+    """A message of the transcript, its text cut after `most` characters."""
+    heading = (
+        message.role
+        if message.kind in {message.role, "assistant", "tool"}
+        else f"{message.role} ({message.kind})"
+    )
+    name = f" {one_line(message.tool_name, 60)}" if message.tool_name else ""
+    failed = ", error" if message.is_error else ""
+    line((f"── {message.seq} {heading}{name}{failed} · {_clock(message.created_at)}", "bold"))
+    for text in [message.content, *(_call(call) for call in message.tool_calls or [])]:
+        if text:
+            cut = most is not None and len(text) > most
+            line((text[:most] if cut else text).rstrip())
+            if cut:
+                line((f"… {len(text) - (most or 0):,} more characters (--full)", "dim"))
+    line()
+
+
+def _call(call: dict[str, Any]) -> str:
+    return f"→ {call['name']} {call['arguments']}"
+
+
+def _clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%H:%M:%S}"

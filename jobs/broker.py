@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.file_broker import file_broker_options
+
 
 def broker_options(url: str) -> dict[str, Any]:
     """kombu's transport options for the broker at `url`."""
@@ -19,4 +21,6 @@ def broker_options(url: str) -> dict[str, Any]:
         }
     if scheme in ("amqp", "amqps", "pyamqp"):
         return {"confirm_publish": True, "confirm_timeout": 1.0}
+    if scheme == "filesystem":
+        return file_broker_options(url)
     return {}

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     MODEL_REFUSED = "model_refused"
     MODEL_ERROR = "model_error"
+    MODEL_NOT_CONFIGURED = "model_not_configured"
     AUTHENTICATION = "authentication"
     QUOTA = "quota"
     CONTEXT_EXHAUSTED = "context_exhausted"
@@ -74,6 +75,9 @@ WORDINGS: dict[Reason, Wording] = {
     Reason.ATTEMPTS_EXHAUSTED: Wording("its worker died {attempts} times in a row while running it", _RETRY),
     Reason.MODEL_REFUSED: Wording("the model refused: {detail}", _RETRY),
     Reason.MODEL_ERROR: Wording("the model's endpoint refused the request: {detail}", _RETRY),
+    Reason.MODEL_NOT_CONFIGURED: Wording(
+        "its worker has no model to ask: {detail}", "restart the worker with one, then " + _RETRY
+    ),
     Reason.AUTHENTICATION: Wording(
         "the model's endpoint refused the key: {detail}", "mend OPENAI_API_KEY, then " + _RETRY
     ),

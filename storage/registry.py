@@ -12,6 +12,8 @@ from sqlalchemy.engine import Connection
 from storage.engine import Database, wall_clock
 from storage.models import cooldowns, locks, workers
 
+FORGET_WORKERS_SECONDS = 7 * 86_400.0
+
 
 def _upsert(db: Database, conn: Connection, table: sa.Table, key: str, values: dict[str, Any]) -> None:
     insert = sqlite_insert if db.is_sqlite else postgres_insert
@@ -24,15 +26,14 @@ def _upsert(db: Database, conn: Connection, table: sa.Table, key: str, values: d
 
 
 def register_worker(db: Database, values: dict[str, Any]) -> None:
-    """Publishes a worker process: name, host, pid, queues, concurrency, version, sandbox level, tool catalogue."""
+    """Publishes a worker process: name, host, pid, queues, concurrency, version, sandbox level, tool catalogue.
+
+    Entries of workers that were not seen for a week are dropped.
+    """
+    now = wall_clock()
     with db.write() as conn:
-        _upsert(
-            db,
-            conn,
-            workers,
-            "name",
-            values | {"started_at": wall_clock(), "seen_at": wall_clock(), "stopped_at": None},
-        )
+        conn.execute(sa.delete(workers).where(workers.c.seen_at < wall_clock() - FORGET_WORKERS_SECONDS))
+        _upsert(db, conn, workers, "name", values | {"started_at": now, "seen_at": now, "stopped_at": None})
 
 
 def worker_seen(db: Database, name: str, *, stopped: bool = False) -> None:
@@ -55,12 +56,6 @@ def live_workers(db: Database, fresh_seconds: float) -> list[dict[str, Any]]:
         return [row._asdict() for row in conn.execute(statement)]
 
 
-def forget_workers(db: Database, older_than_seconds: float) -> None:
-    """Drops entries of workers not seen for long."""
-    with db.write() as conn:
-        conn.execute(sa.delete(workers).where(workers.c.seen_at < wall_clock() - older_than_seconds))
-
-
 def cool_down(db: Database, endpoint: str, seconds: float, reason: str) -> None:
     """No worker calls `endpoint` for `seconds`; a longer cooldown that is set already stays."""
     with db.write() as conn:
@@ -78,14 +73,12 @@ def cool_down(db: Database, endpoint: str, seconds: float, reason: str) -> None:
             )
 
 
-def cooldown_of(db: Database, endpoint: str) -> tuple[float, str] | None:
-    """(seconds left, reason) while `endpoint` is in cooldown."""
-    statement = sa.select(cooldowns.c.until - wall_clock(), cooldowns.c.reason).where(
-        cooldowns.c.endpoint == endpoint, cooldowns.c.until > wall_clock()
-    )
+def active_cooldowns(db: Database) -> dict[str, float]:
+    """Endpoints that nobody should call now, with the seconds left."""
+    left = (cooldowns.c.until - wall_clock()).label("left")
     with db.read() as conn:
-        row = conn.execute(statement).one_or_none()
-        return None if row is None else (row[0], row[1])
+        rows = conn.execute(sa.select(cooldowns.c.endpoint, left).where(cooldowns.c.until > wall_clock()))
+        return {row.endpoint: row.left for row in rows}
 
 
 def take_lock(db: Database, name: str, holder: str, seconds: float) -> bool:

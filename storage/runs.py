@@ -133,17 +133,18 @@ def expired_runs(db: Database, limit: int) -> list[RunRef]:
         return [RunRef(row.id, row.job_id) for row in rows]
 
 
-def end_run_if_expired(conn: Connection, run: RunRef) -> bool:
+def end_run_if_expired(conn: Connection, run: RunRef) -> str | None:
     """Ends a run whose lease is still expired now, inside the transaction that holds its job's row.
 
-    False when its heartbeat came back in the meantime: the caller must roll back.
+    Returns its worker; None when its heartbeat came back in the meantime: the caller must roll back.
     """
     ended = conn.execute(
         sa.update(runs)
         .where(runs.c.id == run.run_id, runs.c.ended_at.is_(None), runs.c.lease_expires_at < wall_clock())
         .values(ended_at=wall_clock(), outcome="lost")
+        .returning(runs.c.worker)
     )
-    return ended.rowcount == 1
+    return ended.scalar_one_or_none()
 
 
 def take_unwoken_jobs(db: Database, state: str, again: float, limit: int) -> list[str]:

@@ -1,0 +1,143 @@
+"""`python -m worker`: one worker process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+import threading
+from typing import Any
+
+from celery import signals
+from celery.worker import state as celery_state
+
+from jobs.embedded import BrokerKeeper
+from jobs.errors import SostenutoError
+from jobs.installation import Installation, open_installation
+from jobs.settings import Settings
+from jobs.settings_sources import load_settings
+from jobs.wakeups import QUEUES
+from worker.app import make_app
+from worker.heartbeat import Control, Heartbeat
+from worker.process import WorkerProcess
+from worker.sandbox.base import Sandbox, SandboxUnavailable
+from worker.sandbox.detect import detect
+from worker.shutdown import Shutdown, finish, install_signal_handlers
+from worker.sweep import Sweep
+
+log = logging.getLogger("worker")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs until it is told to stop. Returns the exit code."""
+    options = _parse(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+    )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        settings = load_settings()
+        if options.concurrency is not None:
+            settings = settings.model_copy(update={"concurrency": options.concurrency})
+        keeper = BrokerKeeper(settings.data_dir) if settings.embedded_broker else None
+        if keeper is not None:
+            keeper.start()
+        try:
+            with open_installation(settings) as installation:
+                return _work(installation, options)
+        finally:
+            if keeper is not None:
+                keeper.stop()
+    except SostenutoError as error:
+        sys.stderr.write(f"error: {error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+        return error.exit_code
+
+
+def _work(installation: Installation, options: argparse.Namespace) -> int:
+    sandbox = _sandbox(installation.settings)
+    process = WorkerProcess(installation, options.name, options.queues, sandbox)
+    app = make_app(process)
+    shutdown = Shutdown(process)
+    heartbeat, control, sweep = Heartbeat(process), Control(process), Sweep(process)
+    process.register()
+
+    @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]  # celery ships no types
+    def ready(**_: Any) -> None:
+        install_signal_handlers(shutdown, stop_consuming)
+        log.info("worker %s is ready: queues %s, %d slots", process.name, ",".join(process.queues), process.settings.concurrency)  # fmt: skip
+
+    @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]  # by remote control
+    def shutting_down(**_: Any) -> None:
+        shutdown.request()
+
+    def stop_consuming() -> None:
+        celery_state.should_stop = 0  # the exit code
+
+    threads: list[threading.Thread] = [heartbeat, control, sweep, shutdown]
+    for thread in threads:
+        thread.start()
+    celery_worker = app.Worker(
+        hostname=process.name,
+        pool="threads",
+        concurrency=installation.settings.concurrency,
+        queues=options.queues,
+        without_gossip=True,
+        without_mingle=True,
+        quiet=True,
+        loglevel=options.log_level.upper(),
+    )
+    celery_worker.start()
+    process.stopping.set()
+    for stoppable in (sweep, control, heartbeat):
+        stoppable.stop()
+    finish(process)
+    process.closed.set()
+    return int(celery_worker.exitcode or 0)
+
+
+def _sandbox(settings: Settings) -> Sandbox | None:
+    """Without one, Bash refuses and all else works; below a demanded level the worker does not start."""
+    try:
+        sandbox = detect(settings)
+    except SandboxUnavailable as error:
+        if settings.sandbox_min is not None:
+            raise
+        log.warning("Bash is refused: %s; %s", error, error.hint)
+        return None
+    log.info("sandbox: %s", sandbox.description)
+    return sandbox
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="sostenuto worker", description="Runs agents until it is told to stop."
+    )
+    parser.add_argument(
+        "--queues", type=_queues, default=list(QUEUES), help=f"of {','.join(QUEUES)}; default: all"
+    )
+    parser.add_argument("--concurrency", type=int, help="agents at once in this process")
+    parser.add_argument(
+        "--name", type=_node_name, default=_node_name("worker"), help="unique among all workers"
+    )
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return parser.parse_args(arguments)
+
+
+def _queues(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in QUEUES]:
+        raise argparse.ArgumentTypeError(f"there is no queue {unknown[0]!r}: {', '.join(QUEUES)}")
+    return names
+
+
+def _node_name(text: str) -> str:
+    """Unique per process: two Celery nodes of one name would take each other's control messages."""
+    return text if "@" in text else f"{text}-{os.getpid()}@{socket.gethostname()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

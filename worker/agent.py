@@ -1,0 +1,255 @@
+"""The agent loop. What to do next is read from the committed rows alone, so a resumed run is the same code.
+
+    begin the visit → [ comments → model → tools ]… → transition → next visit, or the end
+
+Each function commits what it did before the next begins. An Ending is returned by whatever ended the run, after
+its commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs.errors import ConfigurationError
+from jobs.reasons import Reason
+from jobs.states import Event
+from storage import jobs as job_store
+from storage.records import Checkpoint, Message, NewMessage
+from worker import transition
+from worker.decisions import decide
+from worker.endings import Ending, end, end_after_model_error, end_at_boundary, tool_message
+from worker.job_run import JobRun
+from worker.layout import build_messages, request_text
+from worker.model.errors import ModelError, ModelErrorKind
+from worker.model.types import ModelReply, ModelRequest, ToolCall
+from worker.prompts import unread_text
+from worker.tokens import estimate_tokens
+from worker.tools.base import CrashPolicy, ToolContext, ToolResult
+from worker.tools.dispatch import BadArguments, decode_arguments, run_tool
+from worker.visit import begin_visit, load_tools
+
+MOST_NUDGES = 5  # replies in a row without a tool call
+MOST_TRUNCATED = 5  # replies in a row that were cut at the output limit
+MOST_BATCH_TOKENS = 60_000  # of the results of one reply's calls together
+LEAST_CALL_TOKENS = 1_000
+
+INTERRUPTED = (
+    "Interrupted: the worker died while this call was open. Its outcome is unknown. "
+    "Verify what really happened before you repeat it."
+)
+TRUNCATED = "Not run: your reply was cut at the output limit, so this call is incomplete. Use smaller steps."
+ONE_TRANSITION = "Not done: only the first transition of a reply counts."
+NUDGE = (
+    "Your last reply had no tool call, and plain text does not end this movement. Go on with the work, "
+    "or call `transition` when its conditions are met."
+)
+
+
+def run_agent(job: JobRun) -> Ending:
+    """Works on the job until its run ends in order, and returns how. Raises LeaseLost, Cancelled or StorageError."""
+    ending: Ending | None = None
+    while ending is None:
+        job.live.cancel.raise_if_cancelled()
+        if open_calls := unanswered(job.rows):
+            ending = answer_calls(job, open_calls)
+        elif (ending := end_at_boundary(job)) is None:
+            if job.visit_has_begun:
+                ending = take_step(job)
+            else:
+                begin_visit(job)
+    return ending
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call of the last reply that has no result yet. `run_id` is the run that committed the reply."""
+
+    id: str
+    name: str
+    arguments: str
+    run_id: str
+
+
+def unanswered(rows: list[Message]) -> list[OpenCall]:
+    """The open calls of the last reply, in call order."""
+    answered: set[str | None] = set()
+    for row in reversed(rows):
+        if row.role == "tool":
+            answered.add(row.tool_call_id)
+        elif row.role == "assistant":
+            calls = (
+                OpenCall(call["id"], call["name"], call["arguments"], row.run_id)
+                for call in row.tool_calls or ()
+            )
+            return [call for call in calls if call.id not in answered]
+    return []
+
+
+# --- one step: what is new, the model, its reply ---
+
+
+def take_step(job: JobRun) -> Ending | None:
+    """Shows the model what is new, asks it, and commits its reply with the calls it intends."""
+    fill_gap(job)
+    load_tools(job)
+    messages = build_messages(job.rows)
+    request = ModelRequest(
+        model=job.model_name,
+        messages=messages,
+        tools=job.tool_schemas,
+        max_output_tokens=job.process.settings.max_output_tokens,
+        label=job.label,
+    )
+    try:
+        reply = job.process.ask(request, job.live.cancel)
+    except ModelError as error:
+        return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint())
+    except ConfigurationError as error:
+        return end(job, Event.FAIL, Reason.MODEL_NOT_CONFIGURED, {"detail": f"{error} ({error.hint})"})
+    return store_reply(job, request, reply)
+
+
+def fill_gap(job: JobRun) -> None:
+    """Commits unread comments and a due nudge as one user message, just before the call that shows them."""
+    parts: list[str] = []
+    seen = None
+    if job.unread:
+        comments = job_store.list_comments(job.process.db, job.job_id, job.row["inbox_seen"])
+        seen = comments[-1].number
+        parts.append(unread_text(comments, job.process.zone))
+    if job.rows[-1].role == "assistant":
+        parts.append(NUDGE)
+    if parts:
+        text = "\n\n".join(parts)
+        gap = NewMessage("user", "gap", text, tokens=estimate_tokens(text))
+        job.commit(Checkpoint(messages=[gap], inbox_seen=seen))
+
+
+def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending | None:
+    """Commits the reply, or the end of the run where it is none to go on with."""
+    checkpoint = _spend(request, reply)
+    if reply.refusal or reply.finish_reason == "content_filter":
+        detail = reply.refusal or reply.content or "filtered by the endpoint"
+        return end(job, Event.FAIL, Reason.MODEL_REFUSED, {"detail": detail[:500]}, checkpoint=checkpoint)
+    if not reply.tool_calls and not (reply.content or "").strip():
+        # Nothing to store: servers refuse an assistant message without content and calls.
+        nothing = ModelError(
+            ModelErrorKind.TRANSIENT, f"the reply was empty (finish_reason {reply.finish_reason})"
+        )
+        return end_after_model_error(job, nothing, job.process.endpoint(request.model), checkpoint)
+    checkpoint.steps = 1
+    checkpoint.messages = [_assistant_message(reply)]
+    if reply.finish_reason == "length":
+        checkpoint.messages += [_error_result(call.id, call.name, TRUNCATED) for call in reply.tool_calls]
+        if _in_a_row(job.rows, "truncated") + 1 >= MOST_TRUNCATED:
+            data = {"detail": f"{MOST_TRUNCATED} replies in a row were cut at the output limit"}
+            return end(job, Event.FAIL, Reason.NO_TRANSITION, data, checkpoint=checkpoint)
+    elif not reply.tool_calls and _in_a_row(job.rows, "prose") + 1 >= MOST_NUDGES:
+        data = {"detail": f"{MOST_NUDGES} replies in a row had no tool call"}
+        return end(job, Event.FAIL, Reason.NO_TRANSITION, data, checkpoint=checkpoint)
+    job.commit(checkpoint)
+    return None
+
+
+def _spend(request: ModelRequest, reply: ModelReply) -> Checkpoint:
+    """The tokens of a call, estimated where the endpoint did not count them."""
+    usage = reply.usage
+    prompt = usage.prompt_tokens or estimate_tokens(request_text(request.messages, request.tools))
+    completion = usage.completion_tokens or estimate_tokens(_reply_text(reply))
+    values = {"context_tokens": prompt + completion, "model_failures": 0}
+    return Checkpoint(prompt_tokens=prompt, completion_tokens=completion, values=values)
+
+
+def _reply_text(reply: ModelReply) -> str:
+    return "\n".join([reply.content or "", *(f"{call.name} {call.arguments}" for call in reply.tool_calls)])
+
+
+def _assistant_message(reply: ModelReply) -> NewMessage:
+    extra: dict[str, object] = {"model": reply.model, "finish": reply.finish_reason}
+    if reply.reasoning:
+        extra["reasoning"] = reply.reasoning
+    return NewMessage(
+        "assistant",
+        "assistant",
+        reply.content,
+        tool_calls=[_stored_call(call) for call in reply.tool_calls] or None,
+        extra=extra,
+        tokens=estimate_tokens(_reply_text(reply)),
+    )
+
+
+def _stored_call(call: ToolCall) -> dict[str, object]:
+    stored: dict[str, object] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    if call.raw_id != call.id:
+        stored["raw_id"] = call.raw_id
+    try:
+        decode_arguments(call.arguments, {})
+    except BadArguments:
+        stored["broken"] = True  # answered with an error, and sent back as {}
+    return stored
+
+
+def _in_a_row(rows: list[Message], kind: str) -> int:
+    """How many of the last replies were `prose` (no call) or `truncated`, without another between them."""
+    count = 0
+    for row in reversed(rows):
+        if row.role != "assistant":
+            continue
+        truncated = (row.extra or {}).get("finish") == "length"
+        found = "truncated" if truncated else "prose" if not row.tool_calls else "working"
+        if found != kind:
+            break
+        count += 1
+    return count
+
+
+# --- answering the calls of a reply ---
+
+
+def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
+    """Runs the open calls in order, each result its own commit; a transition is decided last, after its siblings."""
+    load_tools(job)
+    work = [call for call in calls if call.name != transition.NAME]
+    left = _batch_budget(job, len(work))
+    for position, call in enumerate(work):
+        result = _result_of(job, call, max(left // (len(work) - position), LEAST_CALL_TOKENS))
+        tokens = estimate_tokens(result.content)
+        left -= tokens
+        message = tool_message(call.id, call.name, result.content, is_error=result.is_error, tokens=tokens)
+        job.commit(
+            Checkpoint(messages=[message], values={"context_tokens": job.row["context_tokens"] + tokens})
+        )
+    choices = [call for call in calls if call.name == transition.NAME]
+    if len(choices) > 1:
+        job.commit(
+            Checkpoint(messages=[_error_result(call.id, call.name, ONE_TRANSITION) for call in choices[1:]])
+        )
+    return decide(job, choices[0].id, choices[0].arguments) if choices else None
+
+
+def _batch_budget(job: JobRun, calls: int) -> int:
+    """Half of the room left in the window, shared by the calls of one reply."""
+    settings = job.process.settings
+    used: int = job.row["context_tokens"]
+    room = job.window - used - (settings.max_output_tokens or 0)
+    return max(min(room // 2, MOST_BATCH_TOKENS), LEAST_CALL_TOKENS * calls)
+
+
+def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:
+    tool = job.tools.get(call.name)
+    died = call.run_id != job.ref.run_id  # an earlier run may have begun it
+    if died and tool is not None and tool.crash is CrashPolicy.UNKNOWN_AFTER_CRASH:
+        return ToolResult(INTERRUPTED, is_error=True)
+    context = ToolContext(
+        workspace=job.workspace,
+        cancel=job.live.cancel,
+        budget_tokens=budget,
+        job_id=job.job_id,
+        sandbox=job.process.sandbox,
+        bash_timeout=job.process.settings.bash_timeout,
+    )
+    return run_tool(call.name, call.arguments, context, job.tools)
+
+
+def _error_result(call_id: str, name: str, text: str) -> NewMessage:
+    return tool_message(call_id, name, text, is_error=True, tokens=estimate_tokens(text))

@@ -1,0 +1,58 @@
+"""The Celery application of a worker process, with the settings that CELERY's behaviour asks for.
+
+Early ack, no prefetch, no results, ids only: at-least-once comes from the lease and the sweep, never from the broker.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from celery import Celery
+from kombu import Queue
+
+import jobs
+from jobs.broker import broker_options
+from jobs.errors import ConfigurationError
+from jobs.installation import broker_url
+from worker.bootsteps import HubWakeUp
+from worker.process import WorkerProcess
+from worker.tasks import register_tasks
+
+
+def make_app(process: WorkerProcess) -> Celery:
+    """The application whose tasks work for `process`."""
+    refuse_foreign_jobs_package()
+    url = broker_url(process.settings)
+    app = Celery("sostenuto", broker=url)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        task_acks_late=False,
+        task_reject_on_worker_lost=False,
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_queues=[Queue(name) for name in process.queues],
+        worker_disable_prefetch=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_enable_remote_control=True,
+        worker_send_task_events=True,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options=broker_options(url),
+    )
+    app.steps["worker"].add(HubWakeUp)
+    register_tasks(app, process)
+    return app
+
+
+def refuse_foreign_jobs_package() -> None:
+    """Raises ConfigurationError when `jobs` is another project's package, found first on the import path."""
+    ours = Path(__file__).parents[1] / "jobs"
+    found = Path(jobs.__file__ or "").parent
+    if found.resolve() != ours.resolve():
+        raise ConfigurationError(
+            f"another package named jobs shadows Sostenuto's: {found}",
+            hint="start the worker from another folder, or take that folder out of PYTHONPATH",
+        )

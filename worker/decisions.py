@@ -1,0 +1,129 @@
+"""What a transition does: the next movement, the job's end, or a question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.errors import InboxChanged
+from jobs.pieces import ABORT, ASK, COMPLETE, WAIT_SUBTASKS
+from jobs.reasons import Reason
+from jobs.states import Event
+from storage import jobs as job_store
+from storage.records import Checkpoint, NewEvent, NewMessage
+from worker import transition
+from worker.endings import Ending, end, tool_message
+from worker.job_run import JobRun
+from worker.tokens import estimate_tokens
+from worker.tools.dispatch import BadArguments
+from worker.transition import Transition
+
+UNREAD = "Not accepted: there are unread comments. They follow; take them into account, then decide again."
+NO_SUBTASKS = "Not done: this job has no subtasks to wait for."
+TITLE_CHARS = 300
+
+
+def decide(job: JobRun, call_id: str, arguments: str) -> Ending | None:
+    """Carries out the model's transition. None: the agent goes on (a new movement, or the call was refused)."""
+    try:
+        choice = transition.parse(job.movement, arguments)
+    except BadArguments as error:
+        return _refuse(job, call_id, f"Error: transition was not done: {error}")
+    if choice.next_step == WAIT_SUBTASKS:
+        return _refuse(job, call_id, NO_SUBTASKS)
+    if choice.next_step == ABORT:
+        return _abort(job, call_id, choice)
+    if choice.next_step == ASK:
+        return _ask_or_answer(job, call_id, choice)
+    if choice.next_step == COMPLETE:
+        return _complete(job, call_id, choice)
+    return _move_on(job, call_id, choice)
+
+
+def _complete(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
+    """Accepted only if no comment arrived that the model has not seen: the guard is part of the commit."""
+    checkpoint = Checkpoint(
+        messages=[_result(call_id, "Accepted. The job is complete.")],
+        events=[_noted(job, choice)],
+        expect_inbox=job.row["inbox_seen"],
+        remark=("result", choice.summary),
+        values={"result": choice.summary},
+    )
+    try:
+        return end(job, Event.SUCCEED, Reason.COMPLETED, checkpoint=checkpoint)
+    except InboxChanged:
+        return _refuse(job, call_id, UNREAD)
+
+
+def _abort(job: JobRun, call_id: str, choice: Transition) -> Ending:
+    checkpoint = Checkpoint(
+        messages=[_result(call_id, "The job is given up.")],
+        events=[_noted(job, choice)],
+        values={"error_message": choice.summary},
+    )
+    return end(
+        job, Event.ABORT, Reason.ABORTED_BY_AGENT, {"detail": _short(choice.summary)}, checkpoint=checkpoint
+    )
+
+
+def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
+    """Parks the call until a person answers; on the way back, the answer becomes its result."""
+    answer = job_store.answer_to(job.process.db, job.job_id, call_id)
+    if answer is not None:
+        # The answer is shown as this result and counts as read, unless older comments are unread still.
+        seen = answer.number if answer.number == job.row["inbox_seen"] + 1 else None
+        text = f"{answer.author} answers: {answer.text}"
+        job.commit(Checkpoint(messages=[_result(call_id, text)], inbox_seen=seen))
+        return None
+    question = _short(choice.summary)
+    checkpoint = Checkpoint(
+        events=[_noted(job, choice)],
+        parks=(call_id,),
+        expect_inbox=job.row["inbox_seen"],
+        remark=("question", choice.summary),
+        values={"pending_call": call_id, "pending_question": {"question": choice.summary}},
+    )
+    try:
+        return end(job, Event.ASK, Reason.QUESTION, {"question": question}, checkpoint=checkpoint)
+    except InboxChanged:
+        return _refuse(job, call_id, UNREAD)
+
+
+def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
+    checkpoint = Checkpoint(
+        messages=[_result(call_id, f"The movement {choice.next_step} begins.")], events=[_noted(job, choice)]
+    )
+    limit = job.piece.max_movements
+    if job.row["visit"] >= limit:
+        return end(job, Event.FAIL, Reason.TOO_MANY_MOVEMENTS, {"limit": limit}, checkpoint=checkpoint)
+    checkpoint.values = next_visit(choice.next_step)
+    job.commit(checkpoint)
+    return None
+
+
+def next_visit(movement: str) -> dict[str, Any]:
+    """The columns that end a visit: the next one has not begun, and starts with an empty view."""
+    return {"movement": movement, "visit_seq": 0, "tail_seq": 0, "summary_seq": 0, "context_tokens": 0}
+
+
+def _refuse(job: JobRun, call_id: str, text: str) -> Ending | None:
+    """The model reads why, and goes on."""
+    job.commit(Checkpoint(messages=[_result(call_id, text, is_error=True)]))
+    return None
+
+
+def _result(call_id: str, text: str, *, is_error: bool = False) -> NewMessage:
+    return tool_message(call_id, transition.NAME, text, is_error=is_error, tokens=estimate_tokens(text))
+
+
+def _noted(job: JobRun, choice: Transition) -> NewEvent:
+    data = {
+        "from": job.row["movement"],
+        "to": choice.next_step,
+        "summary": _short(choice.summary),
+        "lessons": choice.lessons[: transition.LESSONS_CHARS],
+    }
+    return NewEvent("transition", "agent", data=data)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"

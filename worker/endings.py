@@ -1,0 +1,173 @@
+"""How a run ends in order: one commit that moves the job out of `running`, and what that leaves to do."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.reasons import Reason
+from jobs.states import TERMINAL, Event, State, target
+from storage import registry
+from storage.checkpoints import commit_if_run_owns
+from storage.engine import Database
+from storage.records import Checkpoint, Move, NewMessage, RunRef
+from worker.job_run import JobRun
+from worker.model.errors import ModelError, ModelErrorKind
+
+MOST_MODEL_FAILURES = 8  # calls in a row that failed for a passing reason
+FIRST_BACKOFF = 1.0  # seconds, doubled with each failure in a row
+LONGEST_BACKOFF = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The state a run left its job in, committed."""
+
+    state: State
+    reason: Reason
+
+    @property
+    def wake_at_once(self) -> bool:
+        """True when the job is due now and its wake-up is still to be sent."""
+        return self.state is State.QUEUED and self.reason not in (
+            Reason.MODEL_UNAVAILABLE,
+            Reason.RATE_LIMITED,
+        )
+
+
+def end(
+    job: JobRun,
+    event: Event,
+    reason: Reason,
+    data: dict[str, Any] | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    delay: float = 0.0,
+) -> Ending:
+    """Commits the end of the run, with whatever else `checkpoint` holds, and returns it. Raises as `JobRun.commit`."""
+    checkpoint = checkpoint or Checkpoint()
+    checkpoint.move = running_move(event, reason, data, delay)
+    state = State(checkpoint.move.target)
+    if state in TERMINAL or state is State.PAUSED:
+        checkpoint.values |= {
+            "final_token_count": job.row["context_tokens"],
+            "final_message_count": len(job.rows) + len(checkpoint.messages),
+        }
+    if state is State.PAUSED:
+        checkpoint.values["resume_state"] = State.QUEUED
+    if state is State.FAILED:
+        checkpoint.values["error_message"] = failure_text(reason, data)
+    job.commit(checkpoint)
+    return Ending(state, reason)
+
+
+def running_move(
+    event: Event, reason: Reason, data: dict[str, Any] | None = None, delay: float = 0.0
+) -> Move:
+    """The move that `event` makes with a running job."""
+    state = target(State.RUNNING, event)
+    assert state is not None, f"{event} is not legal in a running job"
+    return Move(
+        event=event,
+        sources=(State.RUNNING,),
+        target=state,
+        reason=reason,
+        reason_data=data,
+        terminal=state in TERMINAL,
+        outcome=event,
+        delay=delay,
+    )
+
+
+def give_back(db: Database, ref: RunRef, worker: str) -> None:
+    """Requeues the job of a run that stopped without an ending of its own. Raises LeaseLost, StorageError."""
+    move = running_move(Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
+    move.forgives_attempts = False
+    commit_if_run_owns(db, ref, Checkpoint(move=move))
+
+
+def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> None:
+    """Fails the job of a run that could not even load it. Raises LeaseLost, StorageError."""
+    data = {"detail": detail}
+    values = {"error_message": failure_text(reason, data)}
+    commit_if_run_owns(db, ref, Checkpoint(values=values, move=running_move(Event.FAIL, reason, data)))
+
+
+def failure_text(reason: Reason, data: dict[str, Any] | None) -> str:
+    """The job's error message: what happened, without the hint."""
+    detail = (data or {}).get("detail")
+    return f"{reason}: {detail}" if detail else str(reason)
+
+
+def end_at_boundary(job: JobRun) -> Ending | None:
+    """What ends a run between two steps: a pause, a used-up budget, a shutdown, the end of its slice."""
+    settings = job.process.settings
+    if job.live.pause:
+        return end(job, Event.PAUSE, Reason.PAUSED_BY_USER, {"actor": "a person"})
+    if exceeded := exceeded_budget(job):
+        return end(job, Event.EXHAUST_BUDGET, Reason.BUDGET_EXCEEDED, exceeded)
+    if job.process.stopping.is_set():
+        return end(job, Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": job.process.name})
+    if job.committed_steps >= settings.slice_steps or job.seconds > settings.slice_seconds:
+        return end(job, Event.REQUEUE, Reason.SLICE_OVER)
+    return None
+
+
+def exceeded_budget(job: JobRun) -> dict[str, Any] | None:
+    """The first limit that is reached, as the reason's data."""
+    row = job.row
+    spent = {
+        "steps": row["steps"],
+        "tokens": row["prompt_tokens"] + row["completion_tokens"],
+        "cost": row["cost"],
+        "seconds": row["active_seconds"],
+    }
+    for name, value in spent.items():
+        limit = row[f"max_{name}"]
+        if limit is not None and value >= limit:
+            return {"budget": "time" if name == "seconds" else name, "limit": limit, "spent": value}
+    return None
+
+
+_FINAL_REASONS = {
+    ModelErrorKind.AUTHENTICATION: Reason.AUTHENTICATION,
+    ModelErrorKind.QUOTA: Reason.QUOTA,
+    ModelErrorKind.OVERFLOW: Reason.CONTEXT_EXHAUSTED,
+    ModelErrorKind.BAD_REQUEST: Reason.MODEL_ERROR,
+    ModelErrorKind.CAPABILITY: Reason.MODEL_ERROR,
+}
+
+
+def end_after_model_error(job: JobRun, error: ModelError, endpoint: str, checkpoint: Checkpoint) -> Ending:
+    """A passing failure gives the job back with a due time, freeing the worker; any other one fails it."""
+    detail = str(error)
+    failures = job.row["model_failures"] + 1
+    data: dict[str, Any]
+    if error.kind in _FINAL_REASONS:
+        return end(job, Event.FAIL, _FINAL_REASONS[error.kind], {"detail": detail}, checkpoint=checkpoint)
+    if failures >= MOST_MODEL_FAILURES and error.kind is not ModelErrorKind.RATE_LIMIT:
+        data = {"detail": f"{failures} calls in a row failed, the last one: {detail}"}
+        return end(job, Event.FAIL, Reason.MODEL_ERROR, data, checkpoint=checkpoint)
+    delay = _backoff(failures, error.retry_after)
+    until = job.process.db.clock() + delay
+    checkpoint.values["model_failures"] = failures
+    if error.kind is ModelErrorKind.RATE_LIMIT:
+        registry.cool_down(job.process.db, endpoint, delay, detail)
+        data = {"endpoint": endpoint, "until": until, "detail": detail}
+        return end(job, Event.REQUEUE, Reason.RATE_LIMITED, data, checkpoint=checkpoint, delay=delay)
+    data = {"detail": detail, "until": until}
+    return end(job, Event.REQUEUE, Reason.MODEL_UNAVAILABLE, data, checkpoint=checkpoint, delay=delay)
+
+
+def _backoff(failures: int, retry_after: float | None) -> float:
+    """Seconds until the next try: what the endpoint said, else doubling; spread, so that jobs do not come in step."""
+    wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (failures - 1)) if retry_after is None else retry_after
+    return max(0.1, wait) * random.uniform(1.0, 1.2)
+
+
+def tool_message(call_id: str, name: str, content: str, *, is_error: bool, tokens: int) -> NewMessage:
+    """A call's result as a transcript row."""
+    return NewMessage(
+        "tool", "tool", content, tool_call_id=call_id, tool_name=name, is_error=is_error, tokens=tokens
+    )

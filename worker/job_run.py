@@ -1,0 +1,122 @@
+"""A job while one run works on it: the view in memory, kept equal to what is committed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.pieces import Movement, Piece, thaw
+from jobs.workspace import workspace_path
+from storage import jobs as job_store
+from storage import transcript
+from storage.checkpoints import commit_if_run_owns
+from storage.records import Checkpoint, Committed, Message, RunRef
+from worker.live import LiveRun
+from worker.tools.base import Tool
+
+if TYPE_CHECKING:
+    from worker.process import WorkerProcess
+
+UNKNOWN_WINDOW = 10_000  # tokens, while the model's window is not known
+
+_SPENDING = ("steps", "prompt_tokens", "completion_tokens", "cost", "active_seconds")
+
+
+class JobRun:
+    """What a run knows of its job. Read once at the claim; afterwards each commit brings it up to date."""
+
+    def __init__(self, process: WorkerProcess, live: LiveRun, row: dict[str, Any]) -> None:
+        self.process = process
+        self.live = live
+        self.row = row  # the job's columns, kept current by `commit`
+        self.instruction, frozen = job_store.get_inputs(process.db, row["id"])
+        self.piece: Piece = thaw(frozen)
+        self.rows: list[Message] = self._load_rows()
+        self.committed_steps = 0
+        self.tools: dict[str, Tool] = {}
+        self.tool_schemas: list[dict[str, Any]] = []
+        self.tools_of: str | None = None  # the movement whose tools these are
+        self._began = self._marked = time.monotonic()
+
+    @property
+    def ref(self) -> RunRef:
+        return self.live.ref
+
+    @property
+    def job_id(self) -> str:
+        return self.live.ref.job_id
+
+    @property
+    def workspace(self) -> Path:
+        return workspace_path(self.process.settings.data_dir, self.job_id)
+
+    @property
+    def movement(self) -> Movement:
+        return self.piece.movement(self.row["movement"])
+
+    @property
+    def visit_has_begun(self) -> bool:
+        return bool(self.row["visit_seq"])
+
+    @property
+    def unread(self) -> int:
+        """Comments that arrived, as of the last commit, and that the model has not seen."""
+        return int(self.row["inbox_total"] - self.row["inbox_seen"])
+
+    @property
+    def seconds(self) -> float:
+        """How long this run has been working."""
+        return time.monotonic() - self._began
+
+    @property
+    def model_name(self) -> str:
+        """The submitter's choice, else the movement's, else the piece's, else the installation's."""
+        preferred = [*(self.movement.models or ()), *(self.piece.models or ())]
+        chosen = self.row["model"] or next(iter(preferred), None) or self.process.settings.model
+        return str(chosen or "")
+
+    @property
+    def window(self) -> int:
+        """The model's context window in tokens."""
+        return self.process.settings.context_window or UNKNOWN_WINDOW
+
+    @property
+    def label(self) -> str:
+        """Tells the endpoint which conversation a request belongs to."""
+        return f"{self.job_id}/{self.row['visit']}/{self.row['epoch']}"
+
+    def commit(self, checkpoint: Checkpoint) -> Committed:
+        """Commits a checkpoint of this run and takes it over into the view. Raises as `commit_if_run_owns`."""
+        now = time.monotonic()
+        checkpoint.active_seconds = now - self._marked
+        if checkpoint.move is not None and not self.committed_steps:
+            checkpoint.move.forgives_attempts = False
+        committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
+        self._marked = now
+        self._take_over(checkpoint, committed)
+        return committed
+
+    def _take_over(self, checkpoint: Checkpoint, committed: Committed) -> None:
+        for name in _SPENDING:
+            self.row[name] += getattr(checkpoint, name)
+        self.committed_steps += checkpoint.steps
+        self.row |= {name: value for name, value in checkpoint.values.items() if name in self.row}
+        self.row["inbox_total"] = committed.inbox_total
+        if checkpoint.inbox_seen is not None:
+            self.row["inbox_seen"] = checkpoint.inbox_seen
+        if checkpoint.begins_visit:
+            self.row["visit_seq"] = committed.messages[0].seq
+            self.rows.clear()
+        self.rows.extend(committed.messages)
+        self.live.pause = self.live.pause or committed.pause_requested
+        if committed.cancel_requested:
+            self.live.cancel.cancel("cancel")
+
+    def _load_rows(self) -> list[Message]:
+        if not self.visit_has_begun:
+            return []
+        row = self.row
+        return transcript.load_view(
+            self.process.db, row["id"], row["visit_seq"], row["tail_seq"], row["summary_seq"]
+        )

@@ -1,0 +1,86 @@
+"""From transcript rows to the messages of a request: one pure function.
+
+    0     system, frozen per movement
+    1     user HEAD: its blocks in order, the instruction last; a compaction's summary stands after what was inherited
+    2…    turns: assistant → all results in call order → at most one user gap message
+
+What a strict server refuses cannot come out of here: user texts in a row are merged, results stand in call order
+right after their calls, and arguments always parse to an object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from storage.records import Message
+
+WireMessage = dict[str, Any]
+INHERITED = "inheritance"  # the head block that a summary stands after
+
+
+def build_messages(rows: Sequence[Message]) -> list[WireMessage]:
+    """The messages of the next request, from the rows of the present view in the order of their seq.
+
+    Each call in the view must have its result, or ValueError: an unanswered call is the agent loop's to answer first.
+    """
+    system = next(row for row in rows if row.kind == "system")
+    built: list[WireMessage] = [{"role": "system", "content": system.content}, _head(rows)]
+    turns = [row for row in rows if row.kind in ("assistant", "tool", "gap")]
+    results = {row.tool_call_id: row for row in turns if row.role == "tool"}
+    for row in turns:
+        if row.role == "assistant":
+            built.extend(_turn(row, results))
+        elif row.role == "user":
+            _append_user(built, row.content or "")
+    return built
+
+
+def _head(rows: Sequence[Message]) -> WireMessage:
+    blocks = [row for row in rows if row.kind == "head"]
+    summaries = [row for row in rows if row.kind == "summary"]
+    inherited = [row for row in blocks if (row.extra or {}).get("block") == INHERITED]
+    rest = [row for row in blocks if row not in inherited]
+    texts = [row.content for row in (*inherited, *summaries[-1:], *rest) if row.content]
+    return {"role": "user", "content": "\n\n".join(texts)}
+
+
+def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMessage]:
+    message: WireMessage = {"role": "assistant", "content": row.content}
+    if row.tool_calls:
+        message["tool_calls"] = [_call(call) for call in row.tool_calls]
+    yield message
+    for call in row.tool_calls or ():
+        if (result := results.get(call["id"])) is None:
+            raise ValueError(f"call {call['id']} of message {row.seq} has no result")
+        yield {"role": "tool", "tool_call_id": call["id"], "content": result.content or ""}
+
+
+def _call(call: dict[str, Any]) -> WireMessage:
+    # Broken arguments stay in the transcript as the model wrote them; servers and chat templates parse what is sent.
+    arguments = "{}" if call.get("broken") else call["arguments"]
+    return {
+        "id": call["id"],
+        "type": "function",
+        "function": {"name": call["name"] or "unnamed", "arguments": arguments},
+    }
+
+
+def _append_user(built: list[WireMessage], text: str) -> None:
+    if built[-1]["role"] == "user":
+        built[-1]["content"] = f"{built[-1]['content']}\n\n{text}"
+    else:
+        built.append({"role": "user", "content": text})
+
+
+def request_text(messages: Sequence[WireMessage], tools: Sequence[WireMessage]) -> str:
+    """All text of a request, for an estimate of its tokens."""
+    parts = [message.get("content") or "" for message in messages]
+    parts += [
+        json.dumps(message["tool_calls"], ensure_ascii=False)
+        for message in messages
+        if "tool_calls" in message
+    ]
+    parts += [json.dumps(tools, ensure_ascii=False)] if tools else []
+    return "\n".join(parts)

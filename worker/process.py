@@ -1,0 +1,105 @@
+"""One worker process: what its runs share, and its threads beside Celery's."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from datetime import tzinfo
+from functools import lru_cache
+from importlib.metadata import version
+
+from jobs.installation import Installation
+from jobs.settings import Settings
+from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
+from storage import registry
+from storage.engine import Database
+from storage.records import RunRef
+from worker.cancel import CancelToken
+from worker.live import LiveRuns
+from worker.model.errors import ModelError, ModelErrorKind
+from worker.model.opening import open_model
+from worker.model.types import Model, ModelReply, ModelRequest
+from worker.sandbox.base import Sandbox
+from worker.tools.catalogue import Catalogue, standard_tools
+
+
+class WorkerProcess:
+    """Shared by all runs of the process. Everything here is thread-safe."""
+
+    def __init__(
+        self, installation: Installation, name: str, queues: list[str], sandbox: Sandbox | None
+    ) -> None:
+        self.installation = installation
+        self.name = name
+        self.queues = queues
+        self.sandbox = sandbox
+        self.catalogue = Catalogue(standard_tools())
+        self.live = LiveRuns()
+        self.claiming = threading.Lock()  # one claim at a time, so that two suspects are never taken together
+        self.stopping = threading.Event()
+        self.closed = threading.Event()  # Celery has left and the last acts are done
+        self.zone: tzinfo = installation.settings.zone()
+        self.cooldowns: dict[str, float] = {}  # endpoint → monotonic end; refreshed by the control thread
+        self._giving_back: list[RunRef] = []
+        self._giving_back_lock = threading.Lock()
+        self._model = lru_cache(maxsize=64)(self._make_model)
+
+    @property
+    def settings(self) -> Settings:
+        return self.installation.settings
+
+    @property
+    def db(self) -> Database:
+        return self.installation.db
+
+    @property
+    def wakeups(self) -> WakeUpPublisher:
+        return self.installation.wakeups
+
+    def ask(self, request: ModelRequest, cancel: CancelToken) -> ModelReply:
+        """One model call. Raises ModelError, at once for an endpoint in cooldown, or Cancelled."""
+        endpoint = self.endpoint(request.model)
+        left = self.cooldowns.get(endpoint, 0.0) - time.monotonic()
+        if left > 0:
+            raise ModelError(ModelErrorKind.RATE_LIMIT, f"{endpoint} is in cooldown", retry_after=left)
+        return self._model(request.model).complete(request, cancel)
+
+    def endpoint(self, model: str) -> str:
+        """What cooldowns are shared by: the endpoint's address and the model."""
+        return f"{self.settings.openai_base_url or 'api.openai.com'} {model}"
+
+    def wake(self, job_id: str) -> None:
+        """Sends the wake-up of a job that this process gave back."""
+        self.wakeups.send(AGENT_QUEUE, job_id)
+
+    def give_back_later(self, ref: RunRef) -> None:
+        """Leaves a run's job to the heartbeat thread, which gives it back as soon as the database answers."""
+        with self._giving_back_lock:
+            self._giving_back.append(ref)
+
+    def take_given_back(self) -> list[RunRef]:
+        """The runs left to give back; the caller now has them."""
+        with self._giving_back_lock:
+            taken, self._giving_back = self._giving_back, []
+            return taken
+
+    def register(self) -> None:
+        """Publishes this process and its tools, for submitters and the page."""
+        registry.register_worker(
+            self.db,
+            {
+                "name": self.name,
+                "host": platform.node(),
+                "pid": os.getpid(),
+                "queues": self.queues,
+                "concurrency": self.settings.concurrency,
+                "version": version("sostenuto"),
+                "sandbox": self.sandbox.description if self.sandbox else "none: Bash is refused",
+                "tools": self.catalogue.names(),
+            },
+        )
+
+    def _make_model(self, name: str) -> Model:
+        return open_model(self.settings, name)

@@ -1,0 +1,100 @@
+"""One slice: claim the best due job, work on it within bounds, give it back or end it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import Any
+
+from jobs.reasons import Reason
+from jobs.states import Event, State
+from storage.errors import LeaseLost, StorageError
+from storage.records import RunRef
+from storage.runs import SUSPECT_ATTEMPTS, Claim, claim_best
+from worker.agent import run_agent
+from worker.cancel import Cancelled
+from worker.endings import Ending, end, fail_run
+from worker.job_run import JobRun
+from worker.live import LiveRun
+from worker.process import WorkerProcess
+
+log = logging.getLogger(__name__)
+
+
+def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
+    """Answers one wake-up: runs the best due job, which need not be the hinted one, and returns its id.
+
+    None when nothing was due, as after a doubled or late wake-up. Never raises: what goes wrong is on the job.
+    """
+    try:
+        claimed = _claim(process, hint)
+    except StorageError as error:
+        log.warning("cannot claim a job: %s", error)  # the sweep sends the wake-up again
+        return None
+    if claimed is None:
+        return None
+    live, row = claimed
+    try:
+        ending = _work(process, live, row)
+    finally:
+        process.live.remove(live)
+    if ending is not None and ending.wake_at_once:
+        process.wake(live.ref.job_id)
+    return live.ref.job_id
+
+
+def _claim(process: WorkerProcess, hint: str | None) -> tuple[LiveRun, dict[str, Any]] | None:
+    with process.claiming:
+        if process.stopping.is_set():
+            return None
+        claim = Claim(
+            run_id=uuid.uuid4().hex,
+            worker=process.name,
+            kind="agent",
+            source=State.QUEUED,
+            target=State.RUNNING,
+            event=Event.CLAIM,
+            lease_seconds=process.settings.lease_seconds,
+            allow_suspects=not process.live.has_suspect(),
+        )
+        row = claim_best(process.db, claim, hint)
+        if row is None:
+            return None
+        live = LiveRun(RunRef(claim.run_id, row["id"]), suspect=row["attempt"] >= SUSPECT_ATTEMPTS)
+        process.live.add(live)
+        return live, row
+
+
+def _work(process: WorkerProcess, live: LiveRun, row: dict[str, Any]) -> Ending | None:
+    """Runs the agent; whatever stops it becomes an ending. None: the run may write nothing more."""
+    job: JobRun | None = None
+    try:
+        try:
+            job = JobRun(process, live, row)
+            return run_agent(job)
+        except Cancelled as stopped:
+            assert job is not None  # loading a job cannot be cancelled
+            return _end_stopped(job, stopped.reason)
+        except (LeaseLost, StorageError):
+            raise
+        except Exception as error:
+            log.exception("job %s failed inside Sostenuto", live.ref.job_id)
+            fail_run(process.db, live.ref, Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}"[:500])
+    except LeaseLost as error:
+        log.warning("%s", error)
+    except StorageError as error:
+        # The database may be back before the lease ends: then the job need not wait for the sweep.
+        log.warning("job %s: %s", live.ref.job_id, error)
+        process.give_back_later(live.ref)
+    return None
+
+
+def _end_stopped(job: JobRun, reason: str) -> Ending | None:
+    if reason == "cancel":
+        return end(job, Event.CANCEL, Reason.CANCELLED_BY_USER, {"actor": "a person"})
+    if reason == "shutdown":
+        return end(job, Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": job.process.name})
+    job.process.give_back_later(
+        job.ref
+    )  # lease_lost: by an outage, if it is still ours when the database is back
+    return None

@@ -1,0 +1,144 @@
+"""The sweep: finds runs whose lease ended and jobs whose wake-up was lost, and mends both.
+
+A thread of every worker process, one at a time under a lease in the database; it is idempotent, so that two at once
+would do no harm. It alone is enough to complete every job, whatever the broker loses.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from jobs.reasons import Reason
+from jobs.states import TERMINAL, Event, State, target
+from jobs.wakeups import QUEUE_OF_STATE
+from storage import registry
+from storage.engine import wall_clock
+from storage.errors import JobNotFound, StorageError
+from storage.jobs import LockedJob, job_tx
+from storage.records import NewEvent, RunRef
+from storage.runs import count_live_runs, end_run_if_expired, expired_runs, take_unwoken_jobs
+from worker.process import WorkerProcess
+
+log = logging.getLogger(__name__)
+
+LOCK = "sweep"
+AT_ONCE = 100  # expired runs, and wake-ups of a queue, in one round
+WAKE_AGAIN_SECONDS = 5.0
+
+
+class _HeartbeatCameBack(Exception):
+    """The run's lease is live again: nothing may be taken from it."""
+
+
+class Sweep(threading.Thread):
+    """Runs `sweep_once` every `sweep_seconds`, while this process holds the sweep's lease."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        super().__init__(name="sweep", daemon=True)
+        self._process = process
+        self._stop = threading.Event()
+        self._jumps = JumpWatch(process.settings.lease_seconds)
+
+    def stop(self) -> None:
+        """Ends the thread after its present round, and frees the lease for another process."""
+        self._stop.set()
+        self.join(2.0)
+
+    def run(self) -> None:
+        settings = self._process.settings
+        hold = max(settings.lease_seconds / 3, 2 * settings.sweep_seconds)
+        while not self._stop.wait(settings.sweep_seconds):
+            try:
+                if self._jumps.settled() and registry.take_lock(
+                    self._process.db, LOCK, self._process.name, hold
+                ):
+                    sweep_once(self._process)
+            except StorageError as error:
+                log.warning("cannot sweep: %s", error)
+            except Exception:
+                log.exception("the sweep failed")
+        try:
+            registry.drop_lock(self._process.db, LOCK, self._process.name)
+        except StorageError:
+            log.warning("the sweep's lease is left to run out")
+
+
+class JumpWatch:
+    """Notices when the wall clock ran away from the monotonic one, as after a laptop slept.
+
+    All leases then look expired, though their workers are only about to renew them: the sweep waits one lease.
+    """
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease = lease_seconds
+        self._offset = time.time() - time.monotonic()
+        self._settled_at = 0.0
+
+    def settled(self) -> bool:
+        """False for one lease after a jump of more than half a lease."""
+        offset = time.time() - time.monotonic()
+        if abs(offset - self._offset) > self._lease / 2:
+            self._settled_at = time.monotonic() + self._lease
+        self._offset = offset
+        return time.monotonic() >= self._settled_at
+
+
+def sweep_once(process: WorkerProcess) -> None:
+    """One round: requeues what dead runs held, then wakes due jobs that nobody was told of."""
+    for run in expired_runs(process.db, AT_ONCE):
+        take_back(process, run)
+    wake_forgotten(process)
+
+
+def wake_forgotten(process: WorkerProcess) -> None:
+    """Sends wake-ups for due jobs that nobody was told of, as many as there are idle slots: more would only pile up."""
+    workers = registry.live_workers(process.db, fresh_seconds=2 * process.settings.lease_seconds)
+    for state, queue in QUEUE_OF_STATE.items():
+        slots = sum(worker["concurrency"] for worker in workers if queue in worker["queues"])
+        idle = slots - count_live_runs(process.db, queue)
+        if idle > 0:
+            for job_id in take_unwoken_jobs(process.db, state, WAKE_AGAIN_SECONDS, min(idle, AT_ONCE)):
+                process.wakeups.send(queue, job_id)
+
+
+def take_back(process: WorkerProcess, run: RunRef) -> None:
+    """Ends one expired run and moves its job on, unless its heartbeat came back or it ended in the meantime."""
+    try:
+        with job_tx(process.db, run.job_id) as job:
+            worker = end_run_if_expired(job.conn, run)
+            if worker is None:
+                raise _HeartbeatCameBack
+            if job.row["run_id"] == run.run_id:
+                state = _move_on(process, job, worker)
+                log.warning("run %s of job %s died: now %s", run.run_id, run.job_id, state)
+    except (_HeartbeatCameBack, JobNotFound):
+        return
+
+
+def _move_on(process: WorkerProcess, job: LockedJob, worker: str) -> State:
+    """What a dead run leaves: what people asked for meanwhile, an end after too many deaths, else another try."""
+    state = State(job.row["state"])
+    attempt = job.row["attempt"] + 1
+    values: dict[str, object] = {"run_id": None, "attempt": attempt}
+    data: dict[str, object]
+    if job.row["cancel_requested"]:
+        event, reason, data = Event.CANCEL, Reason.CANCELLED_BY_USER, {"actor": "a person"}
+    elif attempt >= process.settings.max_attempts:
+        event, reason, data = Event.FAIL, Reason.ATTEMPTS_EXHAUSTED, {"attempts": attempt}
+        values["error_message"] = f"{reason}: its worker died {attempt} times in a row"
+    elif job.row["pause_requested"] and state is State.RUNNING:
+        event, reason, data = Event.PAUSE, Reason.PAUSED_BY_USER, {"actor": "a person"}
+        values["resume_state"] = State.QUEUED
+    else:
+        event, reason, data = Event.LEASE_EXPIRED, Reason.WORKER_LOST, {"worker": worker}
+    end = target(state, event)
+    assert end is not None, f"{event} is not legal in {state}"
+    values |= {"state": end, "reason": reason, "reason_data": data, "available_at": wall_clock()}
+    if end in TERMINAL:
+        values["completed_at"] = wall_clock()
+    if end is not State.RUNNING:
+        values |= {"pause_requested": False, "cancel_requested": False}
+    job.update(values, NewEvent(event, "sweep", state, end, {"reason": reason, **data}))
+    return end

@@ -1,0 +1,17 @@
+"""The Celery tasks. Their one argument is a hint: the id of a job that became due."""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from jobs.wakeups import AGENT_QUEUE, TASK_NAMES
+from worker.process import WorkerProcess
+from worker.slices import run_slice
+
+
+def register_tasks(app: Celery, process: WorkerProcess) -> None:
+    """Makes the tasks of `app` work for `process`."""
+
+    @app.task(name=TASK_NAMES[AGENT_QUEUE], ignore_result=True)  # type: ignore[untyped-decorator]  # celery ships no types
+    def agent(job_id: str) -> None:
+        run_slice(process, job_id)

@@ -1,0 +1,53 @@
+"""The `transition` tool: the one way for a model to end its movement, and how its call is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.pieces import Movement
+from worker.tools.dispatch import decode_arguments
+
+NAME = "transition"
+LESSONS_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What the model chose. `summary` is the result, the question or the reason, as `next_step` says."""
+
+    next_step: str
+    summary: str
+    lessons: str
+
+
+def parameters(movement: Movement) -> dict[str, Any]:
+    """The tool's schema in this movement: only the steps its rules allow."""
+    return {
+        "type": "object",
+        "properties": {
+            "next_step": {"type": "string", "enum": list(movement.next_steps)},
+            "summary": {
+                "type": "string",
+                "minLength": 1,
+                "description": "COMPLETE: the result for the person. ASK: the question. ABORT: the reason. "
+                "A movement's name: what was done and what is left.",
+            },
+            "lessons": {"type": "string", "description": "what the next movement should know; short"},
+        },
+        "required": ["next_step", "summary"],
+    }
+
+
+def schema(movement: Movement) -> dict[str, Any]:
+    """The tool as the chat completions API wants it."""
+    return {
+        "type": "function",
+        "function": {"name": NAME, "description": "Ends this movement.", "parameters": parameters(movement)},
+    }
+
+
+def parse(movement: Movement, arguments: str) -> Transition:
+    """Raises BadArguments with a message for the model."""
+    given = decode_arguments(arguments, parameters(movement))
+    return Transition(given["next_step"], given["summary"], given.get("lessons") or "")

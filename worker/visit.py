@@ -1,0 +1,102 @@
+"""The start of a movement's visit: a fresh context, built once and stored."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jobs.workspace import list_workspace
+from storage import jobs as job_store
+from storage.records import Checkpoint, NewEvent, NewMessage
+from worker import transition
+from worker.job_run import JobRun
+from worker.prompts import (
+    THREAD_REMARKS,
+    Block,
+    files_block,
+    instruction_block,
+    lessons_block,
+    remarks_block,
+    system_prompt,
+    time_block,
+)
+from worker.read_comments import ReadComments
+from worker.tokens import estimate_tokens
+from worker.tools.catalogue import schemas
+
+_KANA = re.compile("[\u3040-\u30ff]")
+
+
+def begin_visit(job: JobRun) -> None:
+    """Commits the system message and the head of a new visit; comments that it shows count as read."""
+    load_tools(job)
+    system = NewMessage("system", "system", system_prompt(job.movement, [*job.tools, transition.NAME]))
+    system.extra = {"movement": job.row["movement"], "tools": job.tool_schemas}
+    heads = [NewMessage("user", "head", block.text, extra={"block": block.name}) for block in _blocks(job)]
+    messages = [system, *heads]
+    for message in messages:
+        message.tokens = estimate_tokens(message.content or "")
+    visit = job.row["visit"] + 1
+    job.commit(
+        Checkpoint(
+            messages=messages,
+            events=[NewEvent("movement", "worker", data={"movement": job.row["movement"], "visit": visit})],
+            inbox_seen=job.row["inbox_total"],
+            values={
+                "visit": visit,
+                "epoch": job.row["epoch"] + 1,
+                "context_tokens": sum(m.tokens for m in messages),
+            },
+            begins_visit=True,
+        )
+    )
+
+
+def _blocks(job: JobRun) -> list[Block]:
+    process = job.process
+    unread = job_store.list_comments(process.db, job.job_id, job.row["inbox_seen"]) if job.unread else []
+    # What arrived since the last commit is left for the first gap: it is not counted as read here.
+    unread = [remark for remark in unread if remark.number <= job.row["inbox_total"]]
+    remarks = job_store.thread_remarks(process.db, job.job_id, THREAD_REMARKS)
+    known = [remark for remark in remarks if remark.number <= job.row["inbox_total"]]
+    blocks = [
+        lessons_block(_lessons(job), japanese=bool(_KANA.search(job.instruction))),
+        time_block(process.db.clock(), process.zone),
+        remarks_block(known, process.zone, unread),
+        files_block(list_workspace(job.workspace)),
+        instruction_block(job.instruction),
+    ]
+    return [block for block in blocks if block is not None]
+
+
+def _lessons(job: JobRun) -> str:
+    """What earlier movements handed over, oldest dropped first until 2,000 characters hold them."""
+    kept: list[str] = []
+    room = transition.LESSONS_CHARS
+    for event in reversed(job_store.list_events_of_kind(job.process.db, job.job_id, "transition")):
+        data = event.data or {}
+        lesson = f"- {data['from']}: {data['lessons'] or data['summary']}"
+        if len(lesson) + 1 > room:
+            break
+        kept.append(lesson)
+        room -= len(lesson) + 1
+    return "\n".join(reversed(kept))
+
+
+def load_tools(job: JobRun) -> None:
+    """The tools of the job's present movement, and their schemas as frozen when the visit began."""
+    if job.tools_of == job.row["movement"]:
+        return
+    movement = job.movement
+    tools = job.process.catalogue.select(movement.allowed_tools, edit=movement.edit)
+    comments = ReadComments(job.process.db, job.job_id, job.process.zone)
+    job.tools = tools | {comments.name: comments}
+    job.tools_of = movement.name
+    job.tool_schemas = _frozen_schemas(job) or [*schemas(job.tools), transition.schema(movement)]
+
+
+def _frozen_schemas(job: JobRun) -> list[dict[str, Any]] | None:
+    if not job.visit_has_begun:
+        return None
+    frozen: list[dict[str, Any]] | None = (job.rows[0].extra or {}).get("tools")
+    return frozen

@@ -20,7 +20,7 @@ help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: .venv/.requirements.txt.stamp ## kill a worker in the middle of a job and watch the job go on
-	@$(RUN) jobs.cli demo
+	@.venv/bin/sostenuto demo
 
 test: .venv/.requirements-dev.txt.stamp ## all tests, on real databases and brokers that they start themselves
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal $(ARGS)

@@ -101,7 +101,7 @@ class CommandFactory:
         folder.mkdir()
         log = folder / "output.log"
         process = self._session.spawn(
-            [sys.executable, "-m", "jobs.cli", *arguments],
+            [Path(sys.executable).with_name("sostenuto"), *arguments],
             log,
             env={**self._env, "PYTHONUNBUFFERED": "1", **(env or {})},
             submark=self._submark,

@@ -1,0 +1,235 @@
+"""The repository as a whole: layout, pins, links, deployment files, and what must not be named in it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+REQUIRED = {
+    ".ci", "CONTRIBUTING.md", "Dockerfile", "Makefile", "Procfile", "README.md", "docker-compose.yml", "jobs",
+    "pyproject.toml", "requirements-dev.txt", "requirements.txt", "storage", "tests", "worker",
+}  # fmt: skip
+ALLOWED = REQUIRED | {
+    ".dockerignore", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "benchmarks", "docs", "examples",
+    "sostenuto",
+}  # fmt: skip
+
+
+@functools.cache
+def tracked_files() -> list[Path]:
+    """What a clone has, and what the next commit would add to it."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    files = (ROOT / os.fsdecode(name) for name in output.split(b"\0") if name)
+    return [file for file in files if file.is_file()]
+
+
+def _pins(name: str) -> dict[str, str]:
+    """Package → version of a requirements file; fails on lines that are neither pin nor hash."""
+    pins: dict[str, str] = {}
+    for entry in (ROOT / name).read_text().replace("\\\n", " ").splitlines():
+        match = re.fullmatch(
+            r"([a-z0-9._-]+)==(\S+)( ;.*?)?((?:\s+--hash=sha256:[0-9a-f]{64})+)", entry.rstrip()
+        )
+        assert match, f"{name}: not a pin with hashes: {entry[:100]}"
+        pins[canonicalize_name(match[1])] = match[2]
+    return pins
+
+
+def test_the_top_level_is_the_agreed_one() -> None:
+    top = {file.relative_to(ROOT).parts[0] for file in tracked_files()}
+    assert top >= REQUIRED
+    assert top <= ALLOWED
+
+
+def test_every_folder_with_python_is_a_package() -> None:
+    """Without it a test folder's modules collide, and setuptools leaves a package out."""
+    folders = {
+        file.parent
+        for file in tracked_files()
+        if file.suffix == ".py" and file.relative_to(ROOT).parts[0] in ("jobs", "worker", "storage", "tests")
+    }
+    assert sorted(str(folder) for folder in folders if not (folder / "__init__.py").exists()) == []
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_requirements_are_pinned_and_hashed_and_name_no_host(name: str) -> None:
+    assert "://" not in (ROOT / name).read_text()
+    assert len(_pins(name)) > 50
+
+
+def test_both_requirements_agree() -> None:
+    runtime, development = _pins("requirements.txt"), _pins("requirements-dev.txt")
+    assert runtime.items() <= development.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "ranges"),
+    [
+        ("requirements.txt", [*PYPROJECT["project"]["dependencies"], *PYPROJECT["build-system"]["requires"]]),
+        ("requirements-dev.txt", PYPROJECT["project"]["optional-dependencies"]["dev"]),
+    ],
+)
+def test_the_pins_lie_in_the_ranges_of_pyproject(name: str, ranges: list[str]) -> None:
+    pins = _pins(name)
+    requirements = [Requirement(text) for text in ranges]
+    wrong = [
+        f"{requirement} is pinned to {pins.get(canonicalize_name(requirement.name))}: run make lock"
+        for requirement in requirements
+        if not requirement.specifier.contains(pins.get(canonicalize_name(requirement.name), "0"))
+    ]
+    assert wrong == []
+
+
+def test_the_version_is_the_change_logs_newest() -> None:
+    changelog = ROOT / "CHANGELOG.md"
+    if changelog in tracked_files():
+        headings = re.findall(r"^## \[?v?(\d+\.\d+\.\d+)", changelog.read_text(), re.MULTILINE)
+        assert headings[:1] == [PYPROJECT["project"]["version"]]
+
+
+def _anchor(heading: str) -> str:
+    """GitHub's anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower().replace("`", "")).replace(" ", "-")
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def _broken_links(document: Path) -> list[str]:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", _without_code(document.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = document if not path else (document.parent / path)
+        if not file.exists() or (
+            anchor and anchor not in map(_anchor, re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE))
+        ):
+            broken.append(target)
+    return broken
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    broken = {
+        str(file.relative_to(ROOT)): links
+        for file in tracked_files()
+        if file.suffix == ".md" and (links := _broken_links(file))
+    }
+    assert broken == {}
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(
+        "# A `b`, c\n[1](#a-b-c) [2](page.md#a-b-c) [3](no.md) [4](#no) `[5](code.md)` [6](https://x.y)"
+    )
+    assert _broken_links(document) == ["no.md", "#no"]
+
+
+# Each pattern is written so that it does not match itself: this file passes its own test.
+FORBIDDEN = {
+    "a package registry's host": r"\b(?:pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|deb[.]debian[.]org)",
+    "a path of the machine it was written on": r"(?<![\w.*}/-])/[w]ork\b",
+    "an issue number": r"\bissue [#]\d",
+}
+
+
+def _forbidden_words(text: str) -> list[str]:
+    return [what for what, pattern in FORBIDDEN.items() if re.search(pattern, text, re.IGNORECASE)]
+
+
+def test_the_project_stands_alone() -> None:
+    found = {}
+    for file in tracked_files():
+        try:
+            words = _forbidden_words(file.read_text())
+        except UnicodeDecodeError:
+            continue  # a binary
+        if words:
+            found[str(file.relative_to(ROOT))] = words
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("pip install --index-url https://pypi~.org/simple", 1),
+        ("see /~work/main", 1),
+        ("as in issue ~#12", 1),
+        ("the folder /workspaces/x, a/work/b, /home/me/work/c and the worker/ package", 0),
+    ],
+)
+def test_what_must_not_be_named_is_found(text: str, count: int) -> None:
+    assert len(_forbidden_words(text.replace("~", ""))) == count
+
+
+@pytest.mark.parametrize("script", [".ci/run", ".ci/venv"])
+def test_scripts_are_executable_and_strict(script: str) -> None:
+    path = ROOT / script
+    assert os.access(path, os.X_OK)
+    assert "set -euo pipefail" in path.read_text()
+    subprocess.run(["bash", "-n", path], check=True)
+
+
+def test_ci_runs_exactly_make_check() -> None:
+    assert (ROOT / ".ci/run").read_text().rstrip().splitlines()[-1] == "make check"
+
+
+def test_the_procfile_starts_workers_of_both_queues() -> None:
+    lines = [line for line in (ROOT / "Procfile").read_text().splitlines() if not line.startswith("#")]
+    commands = dict(line.split(": ", 1) for line in lines)
+    assert commands == {
+        "worker": "exec .venv/bin/sostenuto worker --queues agent",
+        "context": "exec .venv/bin/sostenuto worker --queues context",
+    }
+
+
+@functools.cache
+def _compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe").load(ROOT / "docker-compose.yml")
+    return loaded
+
+
+def test_compose_publishes_no_port_and_mounts_no_host_folder() -> None:
+    for name, service in _compose()["services"].items():
+        assert "ports" not in service, name
+        assert service.get("network_mode") != "host", name
+        for volume in service.get("volumes", []):
+            assert volume.partition(":")[0] in _compose()["volumes"], name
+
+
+def test_compose_has_no_default_secret() -> None:
+    """Every variable that carries a secret is required, and none stands in the file itself."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    for variable, rest in re.findall(r"\$\{(\w+)(.*?)\}", text):
+        assert rest.startswith(":?") or variable == "OPENAI_BASE_URL", variable
+    for name, service in _compose()["services"].items():
+        for variable, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD|KEY|SECRET", variable):
+                assert "${" in value or value.startswith("/run/secrets/"), (name, variable)
+    for secret in _compose()["secrets"].values():
+        assert set(secret) == {"environment"}
+
+
+def test_compose_migrates_before_it_works() -> None:
+    services = _compose()["services"]
+    assert services["migrate"]["command"] == ["db", "upgrade"]
+    for name, queue in (("worker", "agent"), ("context-worker", "context")):
+        assert services[name]["command"] == ["worker", "--queues", queue]
+        assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+        assert services[name]["cap_drop"] == ["ALL"]

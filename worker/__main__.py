@@ -8,9 +8,11 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from typing import Any
 
 from celery import signals
+from celery.exceptions import SecurityWarning
 from celery.worker import state as celery_state
 
 from jobs.embedded import BrokerKeeper
@@ -20,6 +22,7 @@ from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
 from worker.app import make_app
+from worker.bootsteps import wake_event_loop
 from worker.heartbeat import Control, Heartbeat
 from worker.process import WorkerProcess
 from worker.sandbox.base import Sandbox, SandboxUnavailable
@@ -38,7 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for noisy in ("alembic", "celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # Celery warns root because of pickled messages; this worker takes JSON only, and commands run in a sandbox.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     try:
         settings = load_settings()
         if options.concurrency is not None:
@@ -76,6 +82,7 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
 
     def stop_consuming() -> None:
         celery_state.should_stop = 0  # the exit code
+        wake_event_loop()
 
     threads: list[threading.Thread] = [heartbeat, control, sweep, shutdown]
     for thread in threads:

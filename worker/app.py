@@ -35,6 +35,7 @@ def make_app(process: WorkerProcess) -> Celery:
         worker_disable_prefetch=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_enable_remote_control=True,
         worker_send_task_events=True,

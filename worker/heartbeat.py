@@ -30,14 +30,14 @@ class Heartbeat(threading.Thread):
         super().__init__(name="heartbeat", daemon=True)
         self._process = process
         self._lease = process.settings.lease_seconds
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._renewed_at = time.monotonic()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
 
     def run(self) -> None:
-        while not self._stop.wait(self._lease / 5):
+        while not self._ended.wait(self._lease / 5):
             try:
                 self.beat()
             except StorageError as error:
@@ -83,13 +83,13 @@ class Control(threading.Thread):
     def __init__(self, process: WorkerProcess) -> None:
         super().__init__(name="control", daemon=True)
         self._process = process
-        self._stop = threading.Event()
+        self._ended = threading.Event()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
 
     def run(self) -> None:
-        while not self._stop.wait(CONTROL_SECONDS):
+        while not self._ended.wait(CONTROL_SECONDS):
             try:
                 self.look()
             except StorageError:

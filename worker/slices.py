@@ -34,10 +34,13 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
     if claimed is None:
         return None
     live, row = claimed
+    log.info("job %s: run %s begins at step %d", row["id"], live.ref.run_id, row["steps"])
     try:
         ending = _work(process, live, row)
     finally:
         process.live.remove(live)
+    if ending is not None:
+        log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
     if ending is not None and ending.wake_at_once:
         process.wake(live.ref.job_id)
     return live.ref.job_id

@@ -38,18 +38,18 @@ class Sweep(threading.Thread):
     def __init__(self, process: WorkerProcess) -> None:
         super().__init__(name="sweep", daemon=True)
         self._process = process
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._jumps = JumpWatch(process.settings.lease_seconds)
 
     def stop(self) -> None:
         """Ends the thread after its present round, and frees the lease for another process."""
-        self._stop.set()
+        self._ended.set()
         self.join(2.0)
 
     def run(self) -> None:
         settings = self._process.settings
         hold = max(settings.lease_seconds / 3, 2 * settings.sweep_seconds)
-        while not self._stop.wait(settings.sweep_seconds):
+        while not self._ended.wait(settings.sweep_seconds):
             try:
                 if self._jumps.settled() and registry.take_lock(
                     self._process.db, LOCK, self._process.name, hold

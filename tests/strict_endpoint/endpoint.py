@@ -193,10 +193,11 @@ class StrictEndpoint:
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        for task in self._connections:
+        connections = list(self._connections)
+        for task in connections:
             task.cancel()
-        if self._connections:
-            self._loop.run_until_complete(asyncio.wait(self._connections))
+        if connections:
+            self._loop.run_until_complete(asyncio.wait(connections))
         self._loop.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

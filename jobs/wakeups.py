@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.broker import broker_options
 from jobs.states import State
+from storage.crashpoints import CrashPoint, crash_point
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -76,7 +77,9 @@ class WakeUpPublisher:
     def _run(self) -> None:
         while (wake_up := self._queue.get()) is not None:
             try:
+                crash_point(CrashPoint.PUBLISH_SENDING)
                 self._publish(wake_up)
+                crash_point(CrashPoint.PUBLISH_SENT)
                 wake_up.delivered = True
             except Exception:  # noqa: BLE001 - whatever the transport raises: the sweep sends it again
                 self._disconnect()

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost
 from storage.models import comments, job_events, jobs, messages, runs, tool_calls
@@ -47,7 +48,9 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
             _end_run(conn, run, checkpoint.move, now)
-        return Committed(written, row.inbox_total, row.pause_requested, row.cancel_requested)
+        crash_point(CrashPoint(f"{checkpoint.what}.committing"))
+    crash_point(CrashPoint(f"{checkpoint.what}.committed"))
+    return Committed(written, row.inbox_total, row.pause_requested, row.cancel_requested)
 
 
 def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:

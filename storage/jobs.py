@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from storage.checkpoints import append_events
+from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
 from storage.models import comments, job_events, job_inputs, jobs, runs
@@ -53,7 +54,9 @@ def insert_job(
         )
         created = conn.execute(sa.select(jobs.c.created_at).where(jobs.c.id == values["id"])).scalar_one()
         append_events(conn, values["id"], [event], last_seq=1, now=created, run_id=None)
-        return str(values["id"]), True
+        crash_point(CrashPoint.SUBMIT_COMMITTING)
+    crash_point(CrashPoint.SUBMIT_COMMITTED)
+    return str(values["id"]), True
 
 
 def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +137,8 @@ def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[Lock
         if row is None:
             raise JobNotFound(job_id)
         yield LockedJob(conn, row._asdict())
+        crash_point(CrashPoint.CONTROL_COMMITTING)
+    crash_point(CrashPoint.CONTROL_COMMITTED)
 
 
 def get_job(db: Database, job_id: str, owner: str | None = None) -> JobRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 
@@ -74,10 +75,22 @@ class Move:
     forgives_attempts: bool = True  # the run ended in order after committing a step
 
 
+class Commit(StrEnum):
+    """What a run's checkpoint is about; each has its two crash points."""
+
+    VISIT = "visit"
+    GAP = "gap"
+    REPLY = "reply"
+    RESULT = "result"
+    TRANSITION = "transition"
+    END = "end"
+
+
 @dataclass(slots=True)
 class Checkpoint:
     """All that one step of a run changes, committed in one transaction or not at all."""
 
+    what: Commit
     messages: list[NewMessage] = field(default_factory=list)
     parks: tuple[str, ...] = ()  # call ids that wait for a human or for subtasks
     events: list[NewEvent] = field(default_factory=list)

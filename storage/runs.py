@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from storage.checkpoints import append_events
+from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.models import jobs, runs
 from storage.records import NewEvent, RunRef
@@ -70,7 +71,9 @@ def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] |
         )
         event = NewEvent(claim.event, claim.worker, claim.source, claim.target)
         append_events(conn, job_id, [event], last_seq=row.event_seq, now=now, run_id=claim.run_id)
-        return row._asdict()
+        crash_point(CrashPoint.CLAIM_COMMITTING)
+    crash_point(CrashPoint.CLAIM_COMMITTED)
+    return row._asdict()
 
 
 def _choose(conn: Connection, claim: Claim, hint: str | None, *, locking: bool) -> str | None:

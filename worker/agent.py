@@ -14,7 +14,8 @@ from jobs.errors import ConfigurationError
 from jobs.reasons import Reason
 from jobs.states import Event
 from storage import jobs as job_store
-from storage.records import Checkpoint, Message, NewMessage
+from storage.crashpoints import CrashPoint, crash_point
+from storage.records import Checkpoint, Commit, Message, NewMessage
 from worker import transition
 from worker.decisions import decide
 from worker.endings import Ending, end, end_after_model_error, end_at_boundary, tool_message
@@ -103,7 +104,7 @@ def take_step(job: JobRun) -> Ending | None:
     try:
         reply = job.process.ask(request, job.live.cancel)
     except ModelError as error:
-        return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint())
+        return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint(Commit.END))
     except ConfigurationError as error:
         return end(job, Event.FAIL, Reason.MODEL_NOT_CONFIGURED, {"detail": f"{error} ({error.hint})"})
     return store_reply(job, request, reply)
@@ -122,7 +123,7 @@ def fill_gap(job: JobRun) -> None:
     if parts:
         text = "\n\n".join(parts)
         gap = NewMessage("user", "gap", text, tokens=estimate_tokens(text))
-        job.commit(Checkpoint(messages=[gap], inbox_seen=seen))
+        job.commit(Checkpoint(Commit.GAP, messages=[gap], inbox_seen=seen))
 
 
 def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending | None:
@@ -157,7 +158,7 @@ def _spend(request: ModelRequest, reply: ModelReply) -> Checkpoint:
     prompt = usage.prompt_tokens or estimate_tokens(request_text(request.messages, request.tools))
     completion = usage.completion_tokens or estimate_tokens(_reply_text(reply))
     values = {"context_tokens": prompt + completion, "model_failures": 0}
-    return Checkpoint(prompt_tokens=prompt, completion_tokens=completion, values=values)
+    return Checkpoint(Commit.REPLY, prompt_tokens=prompt, completion_tokens=completion, values=values)
 
 
 def _reply_text(reply: ModelReply) -> str:
@@ -217,12 +218,19 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
         left -= tokens
         message = tool_message(call.id, call.name, result.content, is_error=result.is_error, tokens=tokens)
         job.commit(
-            Checkpoint(messages=[message], values={"context_tokens": job.row["context_tokens"] + tokens})
+            Checkpoint(
+                Commit.RESULT,
+                messages=[message],
+                values={"context_tokens": job.row["context_tokens"] + tokens},
+            )
         )
     choices = [call for call in calls if call.name == transition.NAME]
     if len(choices) > 1:
         job.commit(
-            Checkpoint(messages=[_error_result(call.id, call.name, ONE_TRANSITION) for call in choices[1:]])
+            Checkpoint(
+                Commit.RESULT,
+                messages=[_error_result(call.id, call.name, ONE_TRANSITION) for call in choices[1:]],
+            )
         )
     return decide(job, choices[0].id, choices[0].arguments) if choices else None
 
@@ -248,7 +256,10 @@ def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:
         sandbox=job.process.sandbox,
         bash_timeout=job.process.settings.bash_timeout,
     )
-    return run_tool(call.name, call.arguments, context, job.tools)
+    crash_point(CrashPoint.TOOL_STARTING)
+    result = run_tool(call.name, call.arguments, context, job.tools)
+    crash_point(CrashPoint.TOOL_ENDED)
+    return result
 
 
 def _error_result(call_id: str, name: str, text: str) -> NewMessage:

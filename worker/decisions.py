@@ -9,7 +9,7 @@ from jobs.pieces import ABORT, ASK, COMPLETE, WAIT_SUBTASKS
 from jobs.reasons import Reason
 from jobs.states import Event
 from storage import jobs as job_store
-from storage.records import Checkpoint, NewEvent, NewMessage
+from storage.records import Checkpoint, Commit, NewEvent, NewMessage
 from worker import transition
 from worker.endings import Ending, end, tool_message
 from worker.job_run import JobRun
@@ -42,6 +42,7 @@ def decide(job: JobRun, call_id: str, arguments: str) -> Ending | None:
 def _complete(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
     """Accepted only if no comment arrived that the model has not seen: the guard is part of the commit."""
     checkpoint = Checkpoint(
+        Commit.END,
         messages=[_result(call_id, "Accepted. The job is complete.")],
         events=[_noted(job, choice)],
         expect_inbox=job.row["inbox_seen"],
@@ -56,6 +57,7 @@ def _complete(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
 
 def _abort(job: JobRun, call_id: str, choice: Transition) -> Ending:
     checkpoint = Checkpoint(
+        Commit.END,
         messages=[_result(call_id, "The job is given up.")],
         events=[_noted(job, choice)],
         values={"error_message": choice.summary},
@@ -72,10 +74,11 @@ def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | No
         # The answer is shown as this result and counts as read, unless older comments are unread still.
         seen = answer.number if answer.number == job.row["inbox_seen"] + 1 else None
         text = f"{answer.author} answers: {answer.text}"
-        job.commit(Checkpoint(messages=[_result(call_id, text)], inbox_seen=seen))
+        job.commit(Checkpoint(Commit.RESULT, messages=[_result(call_id, text)], inbox_seen=seen))
         return None
     question = _short(choice.summary)
     checkpoint = Checkpoint(
+        Commit.END,
         events=[_noted(job, choice)],
         parks=(call_id,),
         expect_inbox=job.row["inbox_seen"],
@@ -90,7 +93,9 @@ def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | No
 
 def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
     checkpoint = Checkpoint(
-        messages=[_result(call_id, f"The movement {choice.next_step} begins.")], events=[_noted(job, choice)]
+        Commit.TRANSITION,
+        messages=[_result(call_id, f"The movement {choice.next_step} begins.")],
+        events=[_noted(job, choice)],
     )
     limit = job.piece.max_movements
     if job.row["visit"] >= limit:
@@ -107,7 +112,7 @@ def next_visit(movement: str) -> dict[str, Any]:
 
 def _refuse(job: JobRun, call_id: str, text: str) -> Ending | None:
     """The model reads why, and goes on."""
-    job.commit(Checkpoint(messages=[_result(call_id, text, is_error=True)]))
+    job.commit(Checkpoint(Commit.RESULT, messages=[_result(call_id, text, is_error=True)]))
     return None
 
 

@@ -11,7 +11,7 @@ from jobs.states import TERMINAL, Event, State, target
 from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
-from storage.records import Checkpoint, Move, NewMessage, RunRef
+from storage.records import Checkpoint, Commit, Move, NewMessage, RunRef
 from worker.job_run import JobRun
 from worker.model.errors import ModelError, ModelErrorKind
 
@@ -46,7 +46,8 @@ def end(
     delay: float = 0.0,
 ) -> Ending:
     """Commits the end of the run, with whatever else `checkpoint` holds, and returns it. Raises as `JobRun.commit`."""
-    checkpoint = checkpoint or Checkpoint()
+    checkpoint = checkpoint or Checkpoint(Commit.END)
+    checkpoint.what = Commit.END
     checkpoint.move = running_move(event, reason, data, delay)
     state = State(checkpoint.move.target)
     if state in TERMINAL or state is State.PAUSED:
@@ -84,14 +85,16 @@ def give_back(db: Database, ref: RunRef, worker: str) -> None:
     """Requeues the job of a run that stopped without an ending of its own. Raises LeaseLost, StorageError."""
     move = running_move(Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
     move.forgives_attempts = False
-    commit_if_run_owns(db, ref, Checkpoint(move=move))
+    commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move))
 
 
 def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> None:
     """Fails the job of a run that could not even load it. Raises LeaseLost, StorageError."""
     data = {"detail": detail}
     values = {"error_message": failure_text(reason, data)}
-    commit_if_run_owns(db, ref, Checkpoint(values=values, move=running_move(Event.FAIL, reason, data)))
+    commit_if_run_owns(
+        db, ref, Checkpoint(Commit.END, values=values, move=running_move(Event.FAIL, reason, data))
+    )
 
 
 def failure_text(reason: Reason, data: dict[str, Any] | None) -> str:

@@ -14,6 +14,7 @@ from jobs.installation import Installation
 from jobs.settings import Settings
 from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
+from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
 from storage.records import RunRef
 from worker.cancel import CancelToken
@@ -64,7 +65,11 @@ class WorkerProcess:
         left = self.cooldowns.get(endpoint, 0.0) - time.monotonic()
         if left > 0:
             raise ModelError(ModelErrorKind.RATE_LIMIT, f"{endpoint} is in cooldown", retry_after=left)
-        return self._model(request.model).complete(request, cancel)
+        model = self._model(request.model)
+        crash_point(CrashPoint.MODEL_CALLING)
+        reply = model.complete(request, cancel)
+        crash_point(CrashPoint.MODEL_REPLIED)
+        return reply
 
     def endpoint(self, model: str) -> str:
         """What cooldowns are shared by: the endpoint's address and the model."""

@@ -14,6 +14,7 @@ from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
 from jobs.wakeups import QUEUE_OF_STATE
 from storage import registry
+from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import wall_clock
 from storage.errors import JobNotFound, StorageError
 from storage.jobs import LockedJob, job_tx
@@ -100,6 +101,7 @@ def wake_forgotten(process: WorkerProcess) -> None:
         idle = slots - count_live_runs(process.db, queue)
         if idle > 0:
             for job_id in take_unwoken_jobs(process.db, state, WAKE_AGAIN_SECONDS, min(idle, AT_ONCE)):
+                crash_point(CrashPoint.WAKE_COMMITTED)
                 process.wakeups.send(queue, job_id)
 
 
@@ -112,9 +114,11 @@ def take_back(process: WorkerProcess, run: RunRef) -> None:
                 raise _HeartbeatCameBack
             if job.row["run_id"] == run.run_id:
                 state = _move_on(process, job, worker)
+                crash_point(CrashPoint.SWEEP_COMMITTING)
                 log.warning("run %s of job %s died: now %s", run.run_id, run.job_id, state)
     except (_HeartbeatCameBack, JobNotFound):
         return
+    crash_point(CrashPoint.SWEEP_COMMITTED)
 
 
 def _move_on(process: WorkerProcess, job: LockedJob, worker: str) -> State:

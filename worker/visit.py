@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs.workspace import list_workspace
 from storage import jobs as job_store
-from storage.records import Checkpoint, NewEvent, NewMessage
+from storage.records import Checkpoint, Commit, NewEvent, NewMessage
 from worker import transition
 from worker.job_run import JobRun
 from worker.prompts import (
@@ -39,6 +39,7 @@ def begin_visit(job: JobRun) -> None:
     visit = job.row["visit"] + 1
     job.commit(
         Checkpoint(
+            Commit.VISIT,
             messages=messages,
             events=[NewEvent("movement", "worker", data={"movement": job.row["movement"], "visit": visit})],
             inbox_seen=job.row["inbox_total"],

@@ -1,0 +1,73 @@
+"""Named moments at which a process may die: before and after every commit, model call, tool effect and publish.
+
+In production they do nothing. With SOSTENUTO_CRASH_POINT=NAME (or NAME:N for its Nth time) in its environment a process
+kills itself there, as a power cut would: so the tests prove that another worker finishes its jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from enum import StrEnum
+
+VARIABLE = "SOSTENUTO_CRASH_POINT"
+
+
+class CrashPoint(StrEnum):
+    """`…ing` is just before the moment's effect, `…ed` just after it."""
+
+    SUBMIT_COMMITTING = "submit.committing"
+    SUBMIT_COMMITTED = "submit.committed"
+    CONTROL_COMMITTING = (
+        "control.committing"  # comment, reply, pause, resume, cancel, retry; the sweep as well
+    )
+    CONTROL_COMMITTED = "control.committed"
+    CLAIM_COMMITTING = "claim.committing"
+    CLAIM_COMMITTED = "claim.committed"
+    VISIT_COMMITTING = "visit.committing"  # a movement's system message and head
+    VISIT_COMMITTED = "visit.committed"
+    GAP_COMMITTING = "gap.committing"  # comments and nudges before a model call
+    GAP_COMMITTED = "gap.committed"
+    MODEL_CALLING = "model.calling"
+    MODEL_REPLIED = "model.replied"
+    REPLY_COMMITTING = "reply.committing"  # a model's reply with the calls it intends
+    REPLY_COMMITTED = "reply.committed"
+    TOOL_STARTING = "tool.starting"
+    TOOL_ENDED = "tool.ended"
+    RESULT_COMMITTING = "result.committing"  # a call's result
+    RESULT_COMMITTED = "result.committed"
+    TRANSITION_COMMITTING = "transition.committing"  # to the next movement
+    TRANSITION_COMMITTED = "transition.committed"
+    END_COMMITTING = "end.committing"  # the run's own end, whatever state it leaves
+    END_COMMITTED = "end.committed"
+    SWEEP_COMMITTING = "sweep.committing"  # a dead run's job is taken back
+    SWEEP_COMMITTED = "sweep.committed"
+    WAKE_COMMITTED = "wake.committed"  # the sweep has marked forgotten jobs as woken
+    PUBLISH_SENDING = "publish.sending"
+    PUBLISH_SENT = "publish.sent"
+
+
+class _Fuse:
+    """The one armed point of this process, and how often it may still be passed."""
+
+    def __init__(self, armed: str) -> None:
+        name, _, count = armed.partition(":")
+        self.point = CrashPoint(name)
+        self._left = int(count or 1)
+        self._lock = threading.Lock()
+
+    def burn(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+_fuse = _Fuse(os.environ[VARIABLE]) if VARIABLE in os.environ else None
+
+
+def crash_point(point: CrashPoint) -> None:
+    """Dies here if this process was told to; else nothing."""
+    if _fuse is not None and _fuse.point is point:
+        _fuse.burn()

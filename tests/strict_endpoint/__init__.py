@@ -2,6 +2,7 @@
 
 from tests.strict_endpoint.endpoint import Gate, StrictEndpoint
 from tests.strict_endpoint.minds import (
+    Answer,
     Call,
     ChatRequest,
     HttpFailure,
@@ -14,6 +15,7 @@ from tests.strict_endpoint.minds import (
 from tests.strict_endpoint.rules import Violation
 
 __all__ = [
+    "Answer",
     "Call",
     "ChatRequest",
     "Gate",

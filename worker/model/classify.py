@@ -107,9 +107,7 @@ _REFUSED_CODES = {
     "not_found_error",
 }
 
-_TRY_AGAIN = re.compile(
-    r'(?:try again in|retry in|"?retryDelay"?\s*:\s*"?)\s*((?:[\d.]+\s*(?:ms|[hms])\s*)+)', re.IGNORECASE
-)
+_TRY_AGAIN = re.compile(r"(?:try again in|retry in)\s*((?:[\d.]+\s*(?:ms|[hms])\s*)+)", re.IGNORECASE)
 _DURATION = re.compile(r"([\d.]+)\s*(ms|[hms])")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -228,7 +226,7 @@ def _read(body: bytes | str | object) -> _Complaint:
             elif isinstance(value, str) and len(value) <= 64:
                 codes.add(value.lower())
         if isinstance(value, str) and key not in {"type", "object", "param"} and value not in words:
-            words.append(value)
+            words.append(f"retry in {value}" if key == "retryDelay" else value)
     return _Complaint(frozenset(codes), statuses[0] if statuses else None, ": ".join(words)[:_MAX_BODY])
 
 

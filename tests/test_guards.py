@@ -102,3 +102,24 @@ def test_clean():
         tmp_path, source, OPENAI_API_KEY="sk-1", SOSTENUTO_MODEL="m", HTTPS_PROXY="http://p:1"
     )
     assert "1 passed" in output
+
+
+RABBITMQ = """
+import pytest
+from tests import guards
+guards.RABBITMQ_ADDRESS = ("127.0.0.1", 1)
+@pytest.mark.rabbitmq
+def test_needs_it():
+    pass
+@pytest.mark.parametrize("number", [1, 2])
+def test_needs_nothing(number):
+    pass
+"""
+
+
+def test_rabbitmq_tests_are_deselected_by_name_where_none_answers(tmp_path: Path) -> None:
+    assert "2 passed, 1 deselected" in _run_inner(tmp_path, RABBITMQ, CI="true")
+
+
+def test_rabbitmq_tests_that_were_asked_for_run_and_may_fail(tmp_path: Path) -> None:
+    assert "1 passed, 2 deselected" in _run_inner(tmp_path, RABBITMQ, PYTEST_ADDOPTS="-m rabbitmq")

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.waiting import wait_until
 # Ensures the broker, says how that went, and stops its use when its standard input ends.
 USER = """
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from jobs.embedded import ensure_broker, stop_broker
@@ -245,7 +247,9 @@ def test_a_keeper_that_was_never_started_can_be_stopped(data_dir: Path) -> None:
 
 
 @pytest.fixture
-def long_data_dir(data_dir: Path) -> Path:
+def long_data_dir(data_dir: Path, server_session: ServerSession, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Too long for a socket. The short folder is made where the session cleans up."""
+    monkeypatch.setattr(tempfile, "tempdir", str(server_session.folder))
     folder = data_dir / ("long" * 30)
     folder.mkdir()
     return folder
@@ -261,7 +265,6 @@ def test_a_long_path_gets_a_short_private_folder_that_everybody_finds(long_data_
     assert _ping(url)
     assert ensure_broker(long_data_dir).started is False
     assert stop_broker(handle) is True
-    folder.rmdir()
 
 
 def test_a_swept_short_folder_comes_back_at_the_same_place(long_data_dir: Path) -> None:
@@ -287,8 +290,6 @@ def test_a_short_folder_that_is_not_ours_any_more_is_not_used(
         folder.chmod(0o777)
     url = embedded_broker_url(long_data_dir)
     assert str(folder) not in url
-    folder.unlink() if squatter == "link" else folder.rmdir()
-    Path((long_data_dir / "run" / "socket-folder").read_text()).rmdir()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
+from kombu import Connection
 
 from tests.servers import postgres as postgres_module
 from tests.servers.postgres import PostgresServer
@@ -109,6 +111,18 @@ def test_a_frozen_broker_accepts_and_does_not_answer(broker: RedisServer) -> Non
 def test_the_two_brokers_are_of_two_kinds(valkey_server: RedisServer, redis_server: RedisServer) -> None:
     assert "valkey_version" in valkey_server.client().info("server")
     assert "valkey_version" not in redis_server.client().info("server")
+
+
+@pytest.mark.rabbitmq
+def test_rabbitmq_takes_and_gives_a_message(rabbitmq_url: str) -> None:
+    name = f"sostenuto-test-{uuid.uuid4().hex}"
+    with Connection(rabbitmq_url) as connection:
+        queue = connection.SimpleQueue(name, queue_opts={"auto_delete": True})
+        queue.put({"number": 7})
+        message = queue.get(timeout=30)
+        assert message.payload == {"number": 7}
+        message.ack()
+        queue.close()
 
 
 def test_nothing_outlives_a_killed_pytest(tmp_path: Path) -> None:

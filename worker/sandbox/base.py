@@ -64,6 +64,7 @@ class Ending(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     MEMORY = "memory"
+    PROCESSES = "processes"
     DISK = "disk"
 
 

@@ -8,8 +8,10 @@ from worker.cancel import Cancelled
 from worker.sandbox.base import Ending, Outcome, SandboxUnavailable
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.output import Output
+from worker.tools.text import mend_surrogates
 
 SHELL = "/bin/bash"
+_LONGEST = 100_000  # the kernel takes 128 KiB for one argument
 
 
 class Bash:
@@ -24,7 +26,7 @@ class Bash:
     parameters: ClassVar[dict[str, Any]] = {
         "type": "object",
         "properties": {
-            "command": {"type": "string", "minLength": 1, "maxLength": 100_000},
+            "command": {"type": "string", "minLength": 1},
             "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds, at most"},
         },
         "required": ["command"],
@@ -36,9 +38,12 @@ class Bash:
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         if context.sandbox is None:
             raise SandboxUnavailable("this worker has no sandbox, so it runs no commands")
-        command = arguments["command"]
+        command = mend_surrogates(arguments["command"])
         if "\0" in command:
             return ToolResult("Error: a command cannot contain NUL", is_error=True)
+        if len(command.encode()) > _LONGEST:
+            told = f"Error: a command may have {_LONGEST} bytes. Write a script with Write and run that."
+            return ToolResult(told, is_error=True)
         timeout = min(arguments.get("timeout", context.bash_timeout), context.bash_timeout)
         output = Output(context.budget_tokens)
         outcome = context.sandbox.run(
@@ -62,6 +67,8 @@ def _ending(outcome: Outcome, timeout: float) -> str:
             return f"[timed out after {timeout:g} s; all its processes were killed]"
         case Ending.MEMORY:
             return "[killed: it used more memory than a command may]"
+        case Ending.PROCESSES:
+            return "[killed: it started more processes than a command may]"
         case Ending.DISK:
             return "[killed: the workspace has more bytes or files than it may; delete some]"
         case _ if outcome.exit_code:

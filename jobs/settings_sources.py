@@ -28,6 +28,7 @@ _PATHS: frozenset[Place] = frozenset({("data_dir",), ("pieces_dir",), ("context"
 # Variables with the prefix that are not settings.
 OTHER_VARIABLES = {
     "SOSTENUTO_CONFIG": "the configuration file, instead of sostenuto.yaml in the current folder",
+    "SOSTENUTO_DEBUG": "1: commands show the traceback of an error",
     "SOSTENUTO_CRASH_POINT": "tests only: where a worker kills itself",
 }
 

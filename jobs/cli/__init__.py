@@ -12,7 +12,7 @@ from collections.abc import Sequence
 __all__ = ["main", "run"]
 
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
+BROKEN_PIPE = 1  # as Typer ends where it meets one first
 
 
 def main() -> None:

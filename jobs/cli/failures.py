@@ -49,6 +49,8 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, Abort):
         return _failure("Aborted", "nothing was done", None, 1)
     kind = type(error).__name__
+    if isinstance(error, OSError) and error.filename:  # a disk that is full, a folder that may not be written
+        return _failure(kind, f"{error.filename}: {(error.strerror or kind).lower()}", None, 1)
     hint = f"please report it, with the traceback that {DEBUG_VARIABLE}=1 shows"
     return _failure(kind, f"unexpected {kind}: {error}", hint, 1)
 
@@ -61,7 +63,7 @@ def _usage_message(error: TyperException) -> str:
 def _usage_hint(error: TyperException) -> str | None:
     near = getattr(error, "possibilities", None)
     if near:
-        return f"did you mean {sorted(near)[0]}?"
+        return f"did you mean {min(near)}?"
     context = getattr(error, "ctx", None)
     return f"see: {context.command_path} --help" if context else None
 

@@ -6,10 +6,10 @@ worker, a broker or this command may come and go meanwhile.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from time import sleep, time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,7 +62,7 @@ def follow(installation: Installation, job_id: str) -> Iterator[Update]:
             continue
         if update.settled:
             return
-        time.sleep(POLL_SECONDS)
+        sleep(POLL_SECONDS)
 
 
 def watch(
@@ -133,7 +133,7 @@ class _StatusLine:
             return
         from rich.text import Text
 
-        since = format_duration(max(0.0, time.time() - job.created_at))
+        since = format_duration(max(0.0, time() - job.created_at))
         doing = (
             f"{render.state_text(job)} · {job.movement} · step {job.steps} · {job.tokens:,} tokens · {since}"
         )

@@ -28,10 +28,13 @@ def worker(
         typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Agents at the same time."),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of this worker, unique among all.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+    ] = None,
 ) -> None:
     """Run a worker in the foreground. Ctrl-C stops it in order: its jobs go on elsewhere, or at its next start."""
     load()  # a bad setting is told here, in one line
-    given = {"--queues": queues, "--concurrency": concurrency, "--name": name}
+    given = {"--queues": queues, "--concurrency": concurrency, "--name": name, "--log-level": log_level}
     arguments = [
         part for option, value in given.items() if value is not None for part in (option, str(value))
     ]

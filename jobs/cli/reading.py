@@ -29,10 +29,11 @@ def list_jobs(
     """List jobs, newest first. In a pipe: tab-separated id, state, time of creation, steps, title."""
     from jobs import views
 
+    known = [str(name) for name in State]
     for name in state or []:
-        if name not in list(State):
-            allowed = "allowed are: " + ", ".join(State)
-            raise UsageError(f"there is no state {name!r}", hint=did_you_mean(name, State) or allowed)
+        if name not in known:
+            hint = did_you_mean(name, known) or f"allowed are: {', '.join(known)}"
+            raise UsageError(f"there is no state {name!r}", hint=hint)
     with opened() as installation:
         owner = installation.settings.owner
         last = views.find_job_id(installation, before, owner) if before else None

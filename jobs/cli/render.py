@@ -33,7 +33,6 @@ STATE_STYLES = {
     "cancelled": "dim",
 }
 SHORT_ID = 8
-_COLUMN_WIDTH = 24  # of any column but the last: at 80 columns there is room for the last one
 _PIPE_WIDTH = 100_000  # nothing is wrapped or cut for a program that reads
 
 
@@ -77,19 +76,27 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str | tuple[str, str]
         for row in rows:
             print("\t".join(one_line(cell if isinstance(cell, str) else cell[0], 1000) for cell in row))
         return
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
+    from rich.cells import cell_len, set_cell_size
 
-    cells = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in rows]
-    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for index, heading in enumerate(headings[:-1]):
-        widest = max((cell_len(row[index][0]) for row in cells), default=0)
-        shown.add_column(heading, no_wrap=True, min_width=min(widest, _COLUMN_WIDTH), max_width=_COLUMN_WIDTH)
-    shown.add_column(headings[-1], no_wrap=True, overflow="ellipsis", ratio=1)
+    cells = [[_cut(cell) for cell in row] for row in [[(heading, "dim") for heading in headings], *rows]]
+    widths = [max(cell_len(text) for text, _ in column) for column in zip(*cells, strict=True)]
+    widths[-1] = max(10, min(widths[-1], console().width - sum(widths[:-1]) - 2 * (len(widths) - 1)))
     for row in cells:
-        shown.add_row(*(Text(one_line(text, 300), style) for text, style in row))
-    console().print(shown)
+        *padded, last = [
+            (
+                set_cell_size(
+                    text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…", width
+                ),
+                style,
+            )
+            for (text, style), width in zip(row, widths, strict=True)
+        ]
+        line(*((text + "  ", style) for text, style in padded), (last[0].rstrip(), last[1]))
+
+
+def _cut(cell: str | tuple[str, str]) -> tuple[str, str]:
+    text, style = (cell, "") if isinstance(cell, str) else cell
+    return one_line(text, 300), style
 
 
 def ago(seconds: float) -> str:

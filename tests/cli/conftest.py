@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from jobs.cli import run
 from jobs.settings import Settings
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
-from storage.records import Checkpoint, Move, NewMessage, RunRef
+from storage.records import Checkpoint, Commit, Move, NewMessage, RunRef
 from storage.runs import Claim, claim_best
+from storage.text import clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Outcome:
 
 
 Cli = Callable[..., Outcome]
+PROGRAM = [sys.executable, "-c", "from jobs.cli import main; main()"]  # the same as a process
 
 
 @pytest.fixture
@@ -80,12 +83,19 @@ class Agent:
         return RunRef(claim.run_id, job_id)
 
     def commit(self, run: RunRef, *messages: NewMessage, move: Move | None = None, **values: Any) -> None:
-        step = Checkpoint(messages=list(messages), steps=1, prompt_tokens=100, move=move, values=values)
+        step = Checkpoint(
+            Commit.END if move else Commit.REPLY,
+            messages=list(messages),
+            steps=1,
+            prompt_tokens=100,
+            move=move,
+            values=values,
+        )
         commit_if_run_owns(self._db, run, step)
 
     def succeed(self, run: RunRef, result: str) -> None:
         done = Move("succeed", ("running",), "succeeded", "completed", terminal=True)
-        self.commit(run, said(result), move=done, result=result)
+        self.commit(run, said(result), move=done, result=clean_text(result))
 
     def ask(self, run: RunRef, question: str) -> None:
         move = Move("ask", ("running",), "waiting_human", "question", {"question": question})

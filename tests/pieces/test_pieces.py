@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import InvalidPiece, NotFound, UnknownPiece
-from jobs.pieces import Library, check_piece, freeze, load_piece, thaw
+from jobs.pieces import Library, Movement, Piece, check_piece, freeze, load_piece, thaw
 from jobs.pieces.library import BUILTIN_DIR
 from jobs.pieces.model import piece_schema
 
@@ -256,3 +256,15 @@ def test_the_published_schema_is_the_model_s() -> None:
     """To renew it: sostenuto pieces schema > docs/piece.schema.json"""
     published = (Path(__file__).parents[2] / "docs" / "piece.schema.json").read_text(encoding="utf-8")
     assert json.loads(published) == piece_schema()
+
+
+def test_the_documentation_s_example_is_a_valid_piece(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text(encoding="utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    assert load_piece(write(tmp_path, example, "bugfix.yaml")).movement("check").verify == "mend"
+
+
+def test_every_key_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text(encoding="utf-8")
+    keys = [*Piece.model_fields, *Movement.model_fields]
+    assert [key for key in keys if f"| `{key}" not in text] == []

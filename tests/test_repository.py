@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,30 @@ def test_every_folder_with_python_is_a_package() -> None:
         if file.suffix == ".py" and file.relative_to(ROOT).parts[0] in ("jobs", "worker", "storage", "tests")
     }
     assert sorted(str(folder) for folder in folders if not (folder / "__init__.py").exists()) == []
+
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    """A template or a migration that setuptools leaves out is missed only where the project is installed."""
+    packages = tuple(
+        pattern
+        for pattern in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+        if "*" not in pattern
+    )
+    shipped = {
+        name
+        for file in tracked_files()
+        if (name := str(file.relative_to(ROOT))).startswith(tuple(f"{package}/" for package in packages))
+    }
+    for name in (*shipped, "pyproject.toml", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", build, tmp_path / "dist"], cwd=tmp_path, check=True, capture_output=True
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == shipped
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])

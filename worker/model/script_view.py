@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from worker.model.errors import one_line
 
 _MOVEMENT = re.compile(r"^Movement: *(\S.*?) *$", re.MULTILINE)
-_WHOLE_EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)*)\}\}\s*", re.DOTALL)
+_WHOLE_EXPRESSION = re.compile(r"\{\{((?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
 
 
 class TemplateProblem(Exception):

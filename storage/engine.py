@@ -8,6 +8,7 @@ at once). Reads are plain BEGIN: in WAL they block nobody.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -126,6 +127,30 @@ class Database:
                 with self._lone_engine.begin() as conn:
                     yield conn
 
+    @contextmanager
+    def schema_write(self) -> Iterator[Connection]:
+        """Like `write`, for migrations: on SQLite foreign keys are off, and checked before the commit.
+
+        A table is altered there by copying and dropping it, and the drop would delete, by ON DELETE CASCADE, every
+        row that refers to it.
+        """
+        if not self.is_sqlite:
+            with self.write() as conn:
+                yield conn
+            return
+        engine = self._make_engine(pooled=False)
+        sa.event.listen(engine, "connect", _foreign_keys_off)
+        try:
+            with _translated(self.url), self._gate, self._begin_immediate(engine) as conn:
+                yield conn
+                broken = conn.exec_driver_sql("PRAGMA foreign_key_check").all()
+                if broken:
+                    raise StorageError(
+                        f"the migration would leave {len(broken)} rows without what they refer to"
+                    )
+        finally:
+            engine.dispose()
+
     def close(self) -> None:
         """Closes every connection. The database may be used again afterwards."""
         self.engine.dispose()
@@ -158,6 +183,11 @@ class Database:
             json_serializer=_dump_json,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                # A host without power is noticed within half a minute; the system's own default is two hours.
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 25_000,
                 "application_name": "sostenuto",
                 "options": "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=15000",
             },
@@ -174,6 +204,10 @@ class Database:
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
+
+
+def _foreign_keys_off(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA foreign_keys=OFF")  # has no effect inside a transaction, so it is said here
 
 
 def _dump_json(value: object) -> str:
@@ -195,7 +229,15 @@ def _parse_url(url: str) -> URL:
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if backend == "sqlite" and parsed.database not in (None, "", ":memory:"):
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(str(parsed.database)).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = os.strerror(error.errno or 0).lower()
+            raise DatabaseUnavailable(
+                f"the database's folder {folder} cannot be made: {why}",
+                hint="choose another place with SOSTENUTO_DATA_DIR or SOSTENUTO_DATABASE_URL",
+            ) from error
         return parsed
     raise StorageError(f"the database {parsed.render_as_string()} is not supported", hint=hint)
 
@@ -203,7 +245,7 @@ def _parse_url(url: str) -> URL:
 @contextmanager
 def _translated(url: URL) -> Iterator[None]:
     """Turns driver errors that a user can do something about into ours; others pass."""
-    name = url.render_as_string(hide_password=True)
+    name = url.set(query={}).render_as_string(hide_password=True)  # libpq takes a password in the query too
     try:
         yield
     except PoolTimeout as error:
@@ -220,11 +262,7 @@ def _translated(url: URL) -> Iterator[None]:
                 f"the disk under {name} is full ({text})",
                 hint="free some space; nothing that was accepted is lost",
             ) from error
-        if (
-            error.connection_invalidated
-            or isinstance(error.orig, sqlite3.OperationalError)
-            or _is_outage(error)
-        ):
+        if error.connection_invalidated or _is_outage(error):
             raise DatabaseUnavailable(
                 f"the database {name} is not available: {text}",
                 hint="check that it runs and is reachable (SOSTENUTO_DATABASE_URL), then try again",
@@ -235,14 +273,27 @@ def _translated(url: URL) -> Iterator[None]:
 def _is_disk_full(error: DBAPIError) -> bool:
     code = getattr(error.orig, "sqlite_errorcode", None)
     if code is not None:
-        return bool((code & 0xFF) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR))
+        return code in _SQLITE_FULL
     return getattr(error.orig, "sqlstate", None) == "53100"
 
 
+# A quota or a file size limit is an I/O error to SQLite; so is a full disk under the -shm file.
+_SQLITE_FULL = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+)
+
+
 def _is_outage(error: DBAPIError) -> bool:
-    """Postgres: refused, cut (class 08), out of resources (53), shutting down (57P), lock or idle timeout (55P03, 25P03)."""
+    """SQLite: locked for too long, cannot be opened, not a database; not a wrong statement, which is our own fault.
+
+    Postgres: refused, cut (class 08), out of resources (53), shutting down (57P), lock or idle timeout (55P03, 25P03).
+    """
     if type(error.orig) in (sqlite3.OperationalError, sqlite3.DatabaseError):
-        return True  # locked for too long, cannot be opened, not a database
+        return getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
     if not isinstance(error, OperationalError | InterfaceError):
         return False
     state: str | None = getattr(error.orig, "sqlstate", None)

@@ -5,40 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Connection
 
 from storage.engine import Database
 from storage.errors import SchemaMismatch
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_VERSION_TABLE = sa.table("alembic_version", sa.column("version_num", sa.Text))
 _ADVISORY_LOCK = 0x505E  # any constant of ours: serialises migrators on Postgres
+
+
+def revisions() -> list[str]:
+    """Every revision this program knows, oldest first: a migration's file begins with its number.
+
+    Read from the file names, because every command asks, and importing Alembic takes as long as all the rest.
+    """
+    return sorted(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
 
 
 def head() -> str:
     """The revision that this program's models need."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    assert revision is not None
-    return revision
+    return revisions()[-1]
 
 
 def current(db: Database) -> str | None:
     """The revision of the database, None when it is empty."""
     with db.read() as conn:
-        return MigrationContext.configure(conn).get_current_revision()
+        return _current(conn)
+
+
+def _current(conn: Connection) -> str | None:
+    if not sa.inspect(conn).has_table(_VERSION_TABLE.name):
+        return None
+    return conn.execute(sa.select(_VERSION_TABLE.c.version_num)).scalar_one_or_none()
 
 
 def upgrade(db: Database, revision: str = "head") -> None:
     """Migrates up to `revision`, all or nothing. Raises SchemaMismatch when a newer program made the database."""
+    from alembic import command
+
     with _migrating(db) as config:
         command.upgrade(config, revision)
 
 
 def downgrade(db: Database, revision: str) -> None:
     """Migrates down to `revision` ("base" empties the database, jobs included)."""
+    from alembic import command
+
     with _migrating(db) as config:
         command.downgrade(config, revision)
 
@@ -48,7 +67,7 @@ def check(db: Database) -> None:
     found = current(db)
     if found == head():
         return
-    if found is not None and found not in _known():
+    if found is not None and found not in revisions():
         raise _newer(found)
     what = "has no tables yet" if found is None else f"is at revision {found}, this program needs {head()}"
     raise SchemaMismatch(f"the database {what}", hint="run: sostenuto db upgrade")
@@ -61,24 +80,22 @@ def _newer(found: str) -> SchemaMismatch:
     )
 
 
-def _known() -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-
-
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     return config
 
 
 @contextmanager
 def _migrating(db: Database) -> Iterator[Config]:
     config = _config()
-    with db.write() as conn:
+    with db.schema_write() as conn:
         if not db.is_sqlite:
             conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-        found = MigrationContext.configure(conn).get_current_revision()
-        if found is not None and found not in _known():
+        found = _current(conn)
+        if found is not None and found not in revisions():
             raise _newer(found)
         config.attributes["connection"] = conn
         yield config

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from jobs.errors import ConfigurationError
 from jobs.settings import Settings
-from worker.model.openai_client import Endpoint, OpenAIModel
 from worker.model.scripted import PREFIX, ScriptedModel
 from worker.model.types import Model
 
@@ -22,4 +21,6 @@ def open_model(settings: Settings, name: str | None = None) -> Model:
         )
     if spec.startswith(PREFIX):
         return ScriptedModel.load(spec)
+    from worker.model.openai_client import Endpoint, OpenAIModel  # half a second, which scripts need not pay
+
     return OpenAIModel(Endpoint.from_settings(settings))

@@ -1,0 +1,155 @@
+"""One installation for a crash test: a database, a strict endpoint with a fixed mind, and workers to kill."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.installation import Installation
+from jobs.settings import Settings
+from jobs.states import TERMINAL
+from jobs.submit import SubmitRequest, submit
+from jobs.views import JobView, get_job, list_events, list_jobs, list_messages
+from jobs.workspace import InputFile, workspace_path
+from storage.engine import Database
+from storage.records import Message
+from tests.servers.workers import CommandFactory, CommandProcess
+from tests.strict_endpoint import ChatRequest, Reply, StrictEndpoint
+from tests.strict_endpoint.minds import Call
+from tests.waiting import wait_until
+
+PIECE = """
+name: crash
+description: Two movements with every kind of commit in them.
+initial_movement: work
+movements:
+  - name: work
+    edit: true
+    persona: Works.
+    instruction: Do the work.
+    allowed_tools: ["*"]
+    rules: [{condition: done, next: finish}]
+  - name: finish
+    persona: Ends.
+    instruction: End it.
+    allowed_tools: [Read]
+    rules: [{condition: checked, next: COMPLETE}]
+"""
+APPEND = "echo done >> output/effects.txt"
+
+
+def mind(request: ChatRequest) -> Reply:
+    """A batch of a repeatable and an unrepeatable call; prose, which brings a nudge; on to `finish`; the end."""
+    system = str(request.messages[0]["content"])
+    if "Movement: finish" in system:
+        return [
+            Reply(calls=(Call("Read", {"path": "output/report.txt"}),)),
+            Reply(calls=(Call("transition", {"next_step": "COMPLETE", "summary": "all done"}),)),
+        ][request.replies]
+    return [
+        Reply(calls=(Call("Read", {"path": "input/facts.txt"}), Call("Bash", {"command": APPEND}))),
+        Reply(text="I think that is all."),
+        Reply(calls=(Call("Write", {"path": "output/report.txt", "content": "42"}),)),
+        Reply(
+            calls=(Call("transition", {"next_step": "finish", "summary": "written", "lessons": "42 it is"}),)
+        ),
+    ][request.replies]
+
+
+@dataclass
+class CrashBench:
+    """Workers are real processes over `database_url` and the data folder's embedded broker."""
+
+    installation: Installation
+    endpoint: StrictEndpoint
+    commands: CommandFactory
+
+    def env(self, **more: str) -> dict[str, str]:
+        """The environment of a command: short leases and slices, so that every kind of end happens quickly."""
+        settings = self.installation.settings
+        return {
+            "SOSTENUTO_DATABASE_URL": settings.database_url,
+            "SOSTENUTO_PIECES_DIR": str(settings.pieces_dir),
+            "OPENAI_BASE_URL": self.endpoint.url,
+            "SOSTENUTO_MODEL": "strict",
+            "SOSTENUTO_LEASE_SECONDS": "1",
+            "SOSTENUTO_SLICE_STEPS": "2",
+            "SOSTENUTO_SWEEP_SECONDS": "0.2",
+            "SOSTENUTO_GRACE_SECONDS": "5",
+            **more,
+        }
+
+    def worker(self, crash_at: str | None = None, env: Mapping[str, str] | None = None) -> CommandProcess:
+        armed = {} if crash_at is None else {"SOSTENUTO_CRASH_POINT": crash_at}
+        return self.commands("--concurrency", "4", env={**self.env(**armed), **(env or {})})
+
+    def submit(self, instruction: str = "Do it.") -> str:
+        """A job with one input file, submitted by the Python API; nobody needs to be listening."""
+        self.write_piece()
+        files = [InputFile("facts.txt", b"six times seven\n")]
+        return submit(
+            self.installation, SubmitRequest(instruction, piece="crash", files=files), "local"
+        ).job.id
+
+    def write_piece(self) -> None:
+        folder = self.installation.settings.pieces_dir
+        assert folder is not None
+        folder.mkdir(exist_ok=True)
+        (folder / "crash.yaml").write_text(PIECE)
+
+    def job_ids(self) -> list[str]:
+        return [view.id for view in list_jobs(self.installation, None)]
+
+    def view(self, job_id: str) -> JobView:
+        return get_job(self.installation, job_id, None)
+
+    def wait_ended(self, job_id: str, timeout: float = 60) -> JobView:
+        wait_until(lambda: self.view(job_id).state in TERMINAL, timeout, f"job {job_id} ends")
+        return self.view(job_id)
+
+    def messages(self, job_id: str) -> list[Message]:
+        return list_messages(self.installation, job_id)
+
+    def effects(self, job_id: str) -> int:
+        """How often the unrepeatable command took effect."""
+        file = workspace_path(self.installation.settings.data_dir, job_id) / "output" / "effects.txt"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def assert_sound(self, job_id: str) -> None:
+        """What holds of every finished job, whatever happened to its workers."""
+        messages = self.messages(job_id)
+        assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
+        events = list_events(self.installation, job_id)
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        view = self.view(job_id)
+        assert view.total_messages == len(messages)
+        assert view.steps == sum(message.role == "assistant" for message in messages)
+        called = [call["id"] for message in messages for call in message.tool_calls or ()]
+        answered = [message.tool_call_id for message in messages if message.role == "tool"]
+        assert sorted(answered, key=str) == sorted(called, key=str)
+
+
+def shape(messages: list[Message]) -> list[tuple[str, str | None, str]]:
+    """A transcript without what differs from run to run: ids, times."""
+    return [(message.kind, message.tool_name, _told(message)) for message in messages]
+
+
+def _told(message: Message) -> str:
+    if message.tool_calls:
+        return "; ".join(f"{call['name']} {call['arguments']}" for call in message.tool_calls)
+    if message.extra and message.extra.get("block") in ("time", "files"):
+        return ""  # the hour, and the files that an interrupted command may or may not have made
+    return message.content or ""
+
+
+def died_by_kill(command: CommandProcess) -> None:
+    """The process, started by the public command, was killed by SIGKILL at its crash point."""
+    wait_until(lambda: command.returncode is not None, 60, "the armed process dies at its crash point")
+    assert command.returncode == -signal.SIGKILL, command.log()
+
+
+def make_installation(database_url: str, data_dir: Path) -> Installation:
+    settings = Settings(database_url=database_url, data_dir=data_dir, pieces_dir=data_dir / "pieces")
+    return Installation(settings, Database(database_url))

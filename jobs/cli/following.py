@@ -164,5 +164,5 @@ def _print_end(job: JobView) -> None:
     if text:
         render.line()
         render.line(text.rstrip())
-    if job.state != State.SUCCEEDED and job.next_action:
+    if job.next_action and (render.on_terminal() or job.state != State.SUCCEEDED):
         render.line((f"next: {job.next_action}", "dim"))

@@ -33,6 +33,7 @@ STATE_STYLES = {
     "cancelled": "dim",
 }
 SHORT_ID = 8
+_SAID_BY_MESSAGES = frozenset({"summary", "lessons"})  # of a transition: its call is shown beside it
 _PIPE_WIDTH = 100_000  # nothing is wrapped or cut for a program that reads
 
 
@@ -173,9 +174,12 @@ def _count(number: int, noun: str) -> str:
 
 def event_line(event: HistoryEvent) -> None:
     """One line of a job's history: a change of state with its reason, or what else happened."""
-    data = dict(event.data or {})
+    data = {name: value for name, value in (event.data or {}).items() if name not in _SAID_BY_MESSAGES}
     what = str(data.pop("reason", event.kind)).replace("_", " ")
-    detail = ", ".join([what, *(f"{name} {value}" for name, value in data.items() if value is not None)])
+    if event.kind in data:  # "movement work" instead of "movement, movement work"
+        what = f"{event.kind} {data.pop(event.kind)}"
+    known = [f"{name} {value}" for name, value in data.items() if value not in (None, "", [], {})]
+    detail = ", ".join([what, *known])
     tail = (f"  {one_line(detail, 200)} · {one_line(event.actor, 60)}", "dim")
     if event.to_state:
         change = f"{event.from_state} → {event.to_state}" if event.from_state else event.to_state

@@ -283,19 +283,23 @@ def _reader(source: Path | bytes | BinaryIO) -> Iterator[Callable[[int], bytes]]
     if isinstance(source, bytes):
         yield io.BytesIO(source).read
     elif isinstance(source, Path):
-        # The user's own file: links are fine, but a FIFO or device must not hang the command.
-        try:
-            fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:
-            raise FileRejected(
-                f"cannot read {shorten(str(source))}: {os.strerror(error.errno or 0)}"
-            ) from None
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise FileRejected(f"{shorten(str(source))} is not a regular file")
+        with _opened_source(source) as file:
             yield file.read
     else:
         yield source.read
+
+
+def _opened_source(path: Path) -> BinaryIO:
+    """The user's own file: links are fine, but a FIFO or device must not hang the command."""
+    shown = shorten(str(path))
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise FileRejected(f"cannot read {shown}: {os.strerror(error.errno or 0)}") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileRejected(f"{shown} is not a regular file")
+    return os.fdopen(fd, "rb")
 
 
 @contextlib.contextmanager

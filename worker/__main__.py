@@ -24,10 +24,11 @@ from jobs.wakeups import QUEUES
 from worker.app import make_app
 from worker.bootsteps import wake_event_loop
 from worker.heartbeat import Control, Heartbeat
+from worker.parent import follow_parent, tell_ready
 from worker.process import WorkerProcess
 from worker.sandbox.base import Sandbox, SandboxUnavailable
 from worker.sandbox.detect import detect
-from worker.shutdown import Shutdown, finish, install_signal_handlers
+from worker.shutdown import EXIT_SECONDS, STOP_SECONDS, Shutdown, finish, install_signal_handlers
 from worker.sweep import Sweep
 
 log = logging.getLogger("worker")
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings()
         if options.concurrency is not None:
             settings = settings.model_copy(update={"concurrency": options.concurrency})
+        if options.with_parent:
+            follow_parent(settings.grace_seconds + STOP_SECONDS + EXIT_SECONDS + 5)
         keeper = BrokerKeeper(settings.data_dir) if settings.embedded_broker else None
         if keeper is not None:
             keeper.start()
@@ -75,6 +78,8 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
     def ready(**_: Any) -> None:
         install_signal_handlers(shutdown, stop_consuming)
         log.info("worker %s is ready: queues %s, %d slots", process.name, ",".join(process.queues), process.settings.concurrency)  # fmt: skip
+        if options.with_parent:
+            tell_ready(process.name)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]  # by remote control
     def shutting_down(**_: Any) -> None:
@@ -129,6 +134,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--concurrency", type=int, help="agents at once in this process")
     parser.add_argument(
         "--name", type=_node_name, default=_node_name("worker"), help="unique among all workers"
+    )
+    parser.add_argument(
+        "--with-parent",
+        action="store_true",
+        help="print a line when ready, and stop in order when standard input ends: for a parent that may die",
     )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser.parse_args(arguments)

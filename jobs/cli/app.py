@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from jobs.cli import control, files, following, operating, pieces, reading, submitting
+from jobs.cli import control, files, following, operating, pieces, reading, submitting, up
 
-Commands = Mapping[str, Callable[..., Any]]
+Commands = dict[str, Callable[..., Any]]
 
+MACHINE: Commands = {"up": up.up}
 JOBS: Commands = {
     "submit": submitting.submit,
     "list": reading.list_jobs,
@@ -40,7 +41,7 @@ DATABASE: Commands = {
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. Raises what the command raises, and Typer's own usage errors."""
-    app = _group("Run LLM agents as durable jobs: every step is committed before the next.", JOBS)
+    app = _group("Run LLM agents as durable jobs: every step is committed before the next.", MACHINE | JOBS)
     app.add_typer(_group("Files of a job's workspace.", FILES), name="files")
     app.add_typer(_group("Pieces: the workflows that jobs run.", PIECES), name="pieces")
     app.command("worker")(operating.worker)

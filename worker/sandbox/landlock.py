@@ -73,30 +73,35 @@ class Unconfined:
     ) -> Outcome:
         if cancel.reason is not None:
             return Outcome(Ending.CANCELLED)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}tmp-", dir=workspace))
         try:
-            plan = {
-                "argv": list(argv),
-                "folder": str(workspace),
-                "environment": environment(str(workspace), str(temporary)),
-                "limits": {
-                    "RLIMIT_CORE": 0,
-                    "RLIMIT_DATA": self._caps.memory_bytes,
-                    "RLIMIT_FSIZE": self._caps.file_bytes,
-                    "RLIMIT_NOFILE": self._caps.open_files,
-                },
-                "landlock": self._confinement(workspace),
-            }
-            running = _Running(plan, self._caps, self._groups)
+            temporary = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}tmp-", dir=workspace))
+        except OSError as error:
+            raise _not_started(error) from None
+        try:
+            running = self._start(argv, workspace, temporary)
             return supervise(
                 running, self._watch, workspace=workspace, timeout=timeout, cancel=cancel, on_output=on_output
             )
-        except OSError as error:
-            raise SandboxUnavailable(
-                f"the command cannot be started: {os.strerror(error.errno or 0)}"
-            ) from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def _start(self, argv: Sequence[str], workspace: Path, temporary: Path) -> _Running:
+        plan = {
+            "argv": list(argv),
+            "folder": str(workspace),
+            "environment": environment(str(workspace), str(temporary)),
+            "limits": {
+                "RLIMIT_CORE": 0,
+                "RLIMIT_DATA": self._caps.memory_bytes,
+                "RLIMIT_FSIZE": self._caps.file_bytes,
+                "RLIMIT_NOFILE": self._caps.open_files,
+            },
+            "landlock": self._confinement(workspace),
+        }
+        try:
+            return _Running(plan, self._caps, self._groups)
+        except OSError as error:
+            raise _not_started(error) from None
 
     def _confinement(self, workspace: Path) -> dict[str, Any] | None:  # noqa: ARG002  Landlock needs it
         return None
@@ -142,6 +147,10 @@ class Landlock(Unconfined):
             + [(str(workspace), everything)],
             "filter": base64.b64encode(self._filter).decode(),
         }
+
+
+def _not_started(error: OSError) -> SandboxUnavailable:
+    return SandboxUnavailable(f"the command cannot be started: {os.strerror(error.errno or 0)}")
 
 
 class _Running:

@@ -1,0 +1,66 @@
+"""Every level this machine supports, and a workspace for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from worker.cancel import CancelToken
+from worker.sandbox.base import Caps, Outcome, Sandbox, SandboxUnavailable
+from worker.sandbox.bwrap import Bwrap
+from worker.sandbox.landlock import Landlock, Unconfined
+
+LEVELS: dict[str, Callable[[Caps], Sandbox]] = {"bwrap": Bwrap, "landlock": Landlock, "none": Unconfined}
+
+
+@dataclass
+class Shell:
+    """Runs shell commands in one sandbox and one workspace."""
+
+    sandbox: Sandbox
+    workspace: Path
+    cancel: CancelToken = field(default_factory=CancelToken)
+    printed: bytearray = field(default_factory=bytearray)
+
+    def __call__(self, command: str, timeout: float = 60) -> Outcome:
+        self.printed.clear()
+        return self.sandbox.run(
+            ["/bin/bash", "-c", command],
+            workspace=self.workspace,
+            timeout=timeout,
+            cancel=self.cancel,
+            on_output=self.printed.extend,
+        )
+
+    def says(self, command: str) -> str:
+        self(command)
+        return self.printed.decode("utf-8", "replace").strip()
+
+
+def make_shell(level: str, folder: Path, caps: Caps | None = None) -> Shell:
+    """Skips the test where the machine does not support the level."""
+    workspace = folder / "workspace"
+    for name in ("input", "output", "logs"):
+        (workspace / name).mkdir(parents=True)
+    try:
+        sandbox = LEVELS[level](caps or Caps())
+        shell = Shell(sandbox, workspace)
+        shell("true")
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    return shell
+
+
+@pytest.fixture(params=["bwrap", "landlock"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """A level that confines."""
+    return make_shell(request.param, tmp_path)
+
+
+@pytest.fixture(params=["bwrap", "landlock", "none"])
+def any_shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """A level that at least cleans up."""
+    return make_shell(request.param, tmp_path)

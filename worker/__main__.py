@@ -8,12 +8,6 @@ import os
 import socket
 import sys
 import threading
-import warnings
-from typing import Any
-
-from celery import signals
-from celery.exceptions import SecurityWarning
-from celery.worker import state as celery_state
 
 from jobs.embedded import BrokerKeeper
 from jobs.errors import SostenutoError
@@ -21,8 +15,7 @@ from jobs.installation import Installation, open_installation
 from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
-from worker.app import make_app
-from worker.bootsteps import wake_event_loop
+from worker.app import consume, stop_consuming
 from worker.heartbeat import Control, Heartbeat
 from worker.parent import follow_parent, tell_ready
 from worker.process import WorkerProcess
@@ -44,8 +37,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for noisy in ("alembic", "celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # Celery warns root because of pickled messages; this worker takes JSON only, and commands run in a sandbox.
-    warnings.filterwarnings("ignore", category=SecurityWarning)
     try:
         settings = load_settings()
         if options.concurrency is not None:
@@ -69,46 +60,26 @@ def main(arguments: list[str] | None = None) -> int:
 def _work(installation: Installation, options: argparse.Namespace) -> int:
     sandbox = _sandbox(installation.settings)
     process = WorkerProcess(installation, options.name, options.queues, sandbox)
-    app = make_app(process)
     shutdown = Shutdown(process)
     heartbeat, control, sweep = Heartbeat(process), Control(process), Sweep(process)
     process.register()
 
-    @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]  # celery ships no types
-    def ready(**_: Any) -> None:
+    def ready() -> None:
         install_signal_handlers(shutdown, stop_consuming)
         log.info("worker %s is ready: queues %s, %d slots", process.name, ",".join(process.queues), process.settings.concurrency)  # fmt: skip
         if options.with_parent:
             tell_ready(process.name)
 
-    @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]  # by remote control
-    def shutting_down(**_: Any) -> None:
-        shutdown.request()
-
-    def stop_consuming() -> None:
-        celery_state.should_stop = 0  # the exit code
-        wake_event_loop()
-
     threads: list[threading.Thread] = [heartbeat, control, sweep, shutdown]
     for thread in threads:
         thread.start()
-    celery_worker = app.Worker(
-        hostname=process.name,
-        pool="threads",
-        concurrency=installation.settings.concurrency,
-        queues=options.queues,
-        without_gossip=True,
-        without_mingle=True,
-        quiet=True,
-        loglevel=options.log_level.upper(),
-    )
-    celery_worker.start()
+    exit_code = consume(process, options.log_level, on_ready=ready, on_shutdown=shutdown.request)
     process.stopping.set()
     for stoppable in (sweep, control, heartbeat):
         stoppable.stop()
     finish(process)
     process.closed.set()
-    return int(celery_worker.exitcode or 0)
+    return exit_code
 
 
 def _sandbox(settings: Settings) -> Sandbox | None:

@@ -5,18 +5,54 @@ Early ack, no prefetch, no results, ids only: at-least-once comes from the lease
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
-from celery import Celery
+from celery import Celery, signals
+from celery.exceptions import SecurityWarning
+from celery.worker import state as celery_state
 from kombu import Queue
 
 import jobs
 from jobs.broker import broker_options
 from jobs.errors import ConfigurationError
 from jobs.installation import broker_url
-from worker.bootsteps import HubWakeUp
+from worker.bootsteps import HubWakeUp, wake_event_loop
 from worker.process import WorkerProcess
 from worker.tasks import register_tasks
+
+
+def consume(
+    process: WorkerProcess, log_level: str, *, on_ready: Callable[[], None], on_shutdown: Callable[[], None]
+) -> int:
+    """Takes wake-ups until `stop_consuming`, in the main thread; returns the exit code.
+
+    `on_ready` runs once the queues are being read, `on_shutdown` when a remote control asks for the end.
+    """
+    # Celery warns root because of pickled messages; this worker takes JSON only, and commands run in a sandbox.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    app = make_app(process)
+    signals.worker_ready.connect(lambda **_: on_ready(), weak=False)
+    signals.worker_shutting_down.connect(lambda **_: on_shutdown(), weak=False)
+    worker = app.Worker(
+        hostname=process.name,
+        pool="threads",
+        concurrency=process.settings.concurrency,
+        queues=process.queues,
+        without_gossip=True,
+        without_mingle=True,
+        quiet=True,
+        loglevel=log_level.upper(),
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def stop_consuming() -> None:
+    """Lets `consume` return once the pool's threads are done. Takes no lock: a signal handler may call it."""
+    celery_state.should_stop = 0  # the exit code
+    wake_event_loop()
 
 
 def make_app(process: WorkerProcess) -> Celery:

@@ -66,13 +66,11 @@ def test_no_descriptor_of_the_worker_is_inherited(shell: Shell, tmp_path: Path) 
             "import os\n"
             "for fd in range(3, 1000):\n"
             "    try:\n"
-            "        os.fstat(fd)\n"
-            "        print('inherited', fd)\n"
+            "        print('inherited', os.fstat(fd))\n"
             "    except OSError:\n"
             "        pass\n"
         )
-        assert _python(shell, script) in {"", "inherited 3"}  # 3: the script itself, on some versions
-        assert "canary" not in shell.says("cat /dev/fd/* /proc/self/fd/* 2>/dev/null < /dev/null")
+        assert _python(shell, script) == ""
 
 
 def test_other_jobs_and_the_data_folder_are_out_of_reach(shell: Shell, tmp_path: Path) -> None:

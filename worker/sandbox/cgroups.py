@@ -30,6 +30,7 @@ def pids_parent() -> Path | None:
         else:
             continue
         if _usable(folder):
+            _remove_stale(folder)
             return folder
     return None
 
@@ -50,15 +51,23 @@ def _usable(folder: Path) -> bool:
     return True
 
 
+def _remove_stale(folder: Path) -> None:
+    """Remove the empty groups of workers that were killed; their names tell whose they were."""
+    for group in folder.glob(f"{_PREFIX}*"):
+        worker = group.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path("/proc", worker).exists():
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+
 class ProcessGroup:
     """A new group with at most `limit` processes. Raises OSError if it cannot be made.
 
-    A process joins by writing 0 into `entrance`. The group of a killed worker stays, empty, until the machine starts
-    anew: it costs a few hundred bytes and no name is used twice.
+    A process joins by writing 0 into `entrance`. The group of a killed worker is removed by the next that starts.
     """
 
     def __init__(self, parent: Path, limit: int) -> None:
-        self._folder = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        self._folder = parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
         self._folder.mkdir()
         self.entrance = self._folder / "cgroup.procs"
         try:

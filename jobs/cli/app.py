@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.cli import control, files, following, operating, pieces, reading, submitting, up
+from jobs.cli import control, demo, files, following, operating, pieces, reading, submitting, up
 
 Commands = dict[str, Callable[..., Any]]
 
-MACHINE: Commands = {"up": up.up}
+MACHINE: Commands = {"up": up.up, "demo": demo.demo}
 JOBS: Commands = {
     "submit": submitting.submit,
     "list": reading.list_jobs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 _secrets: list[str] = []
 
 
-def load() -> Settings:
-    """The settings. From here on `masked` knows their secrets."""
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of an environment, by default this process's. From here on `masked` knows their secrets."""
     from jobs.settings_sources import load_settings
 
-    settings = load_settings()
+    settings = load_settings(environ)
     _secrets[:] = settings.secrets()
     return settings
 

@@ -69,7 +69,13 @@ def _store(job: LockedJob, text: str, author: str, *, must_answer: bool) -> tupl
     if state is State.PAUSED:
         job.update(values | {"resume_state": State.QUEUED}, noted, answered)
         return comment, False
-    job.update(
-        values | {"state": end, "reason": Reason.ANSWERED, "available_at": wall_clock()}, noted, answered
-    )
+    now = wall_clock()
+    values |= {
+        "state": end,
+        "reason": Reason.ANSWERED,
+        "reason_data": None,
+        "available_at": now,
+        "woken_at": now,
+    }
+    job.update(values, noted, answered)
     return comment, True

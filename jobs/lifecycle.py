@@ -15,6 +15,8 @@ from storage.engine import wall_clock
 from storage.jobs import LockedJob, job_tx
 from storage.records import NewEvent
 
+MOST_BUDGET = 1_000_000_000  # of any limit, as in the settings; the database's integers hold it
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -26,11 +28,13 @@ class Budget:
     max_seconds: float | None = None
 
     def given(self) -> dict[str, float]:
-        """The limits that are set. Raises UsageError for one that is not positive."""
+        """The limits that are set. Raises UsageError for one that is not positive, or too large to be meant."""
         limits = {name: value for name, value in asdict(self).items() if value is not None}
         for name, value in limits.items():
             if not value > 0:
                 raise UsageError(f"{name} is {value}, it must be more than 0")
+            if value > MOST_BUDGET:
+                raise UsageError(f"{name} is {value}, at most {MOST_BUDGET:,} is possible")
         return limits
 
 
@@ -45,7 +49,12 @@ def pause(installation: Installation, job_id: str, owner: str | None, actor: str
             if not job.row["pause_requested"]:
                 job.update({"pause_requested": True}, NewEvent("pause_requested", actor))
         elif state is not State.PAUSED:
-            values = {"resume_state": state, "reason": Reason.PAUSED_BY_USER, "reason_data": {"actor": actor}}
+            values = {
+                "resume_state": state,
+                "reason": Reason.PAUSED_BY_USER,
+                "reason_data": {"actor": actor},
+                "available_at": job.row["available_at"],  # a schedule or backoff is kept for the resume
+            }
             _move(job, Event.PAUSE, actor, values)
     return get_job(installation, job_id, owner)
 
@@ -59,13 +68,12 @@ def resume(installation: Installation, job_id: str, owner: str | None, actor: st
     with job_tx(installation.db, job_id, owner) as job:
         state = State(job.row["state"])
         if state is State.RUNNING and (job.row["pause_requested"] or limits):
-            job.update(
-                {"pause_requested": False, **limits}, NewEvent("pause_withdrawn", actor, data=limits or None)
-            )
+            what = "pause_withdrawn" if job.row["pause_requested"] else "budget_raised"
+            job.update({"pause_requested": False, **limits}, NewEvent(what, actor, data=limits or None))
         elif state is State.PAUSED:
             waited_for = State(job.row["resume_state"] or State.QUEUED)
             event = RESUME_EVENTS[waited_for]
-            _move(job, event, actor, _reason_after_resume(job, waited_for) | {"resume_state": None, **limits})
+            _move(job, event, actor, _after_resume(job, waited_for) | {"resume_state": None, **limits})
         else:
             raise IllegalTransition(job_id, state, Event.RESUME, hint="only a paused job can be resumed")
     return _woken(installation, job_id, owner)
@@ -114,7 +122,12 @@ def retry(
     return _woken(installation, job_id, owner)
 
 
-def _reason_after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
+def _after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
+    due: float = job.row["available_at"]
+    if (
+        waited_for is State.QUEUED and due > job.row["updated_at"]
+    ):  # not due yet: it goes on waiting for its time
+        return {"reason": Reason.SCHEDULED, "reason_data": {"until": due}, "available_at": due}
     if waited_for is State.WAITING_HUMAN:
         question = (job.row["pending_question"] or {}).get("question")
         return {"reason": Reason.QUESTION, "reason_data": {"question": question}}
@@ -138,6 +151,8 @@ def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint
         changes["woken_at"] = wall_clock()
     if end in TERMINAL:
         changes |= {"completed_at": wall_clock(), "pause_requested": False, "cancel_requested": False}
+        # Nobody waits for an answer any more; after a retry the agent asks again.
+        changes |= {"resume_state": None, "pending_call": None, "pending_question": None}
     job.update(changes, NewEvent(event, actor, state, end))
 
 

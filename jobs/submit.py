@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ TITLE_CHARS = 120
 PRIORITIES = range(-1000, 1001)
 MAX_KEY_CHARS = 200
 MAX_LABEL_CHARS = 500
+LATEST = 253_402_300_799.0  # the last second of the year 9999: later times cannot be shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     if not created:
         remove_workspace(settings.data_dir, job_id)
     view = get_job(installation, stored_id, owner)
-    due = view.state == State.QUEUED and request.available_at is None
+    due = view.state == State.QUEUED and not _is_scheduled(installation, request)
     woken = created and due and installation.wakeups.send_and_wait(AGENT_QUEUE, stored_id)
     return SubmitReceipt(view, created, woken)
 
@@ -102,6 +104,13 @@ def _check(installation: Installation, request: SubmitRequest) -> None:
         raise UsageError(f"the priority {request.priority} is outside -1000 to 1000")
     if request.idempotency_key is not None and not 0 < len(request.idempotency_key) <= MAX_KEY_CHARS:
         raise UsageError(f"an idempotency key has 1 to {MAX_KEY_CHARS} characters")
+    if request.available_at is not None and not 0 <= request.available_at <= LATEST:
+        raise UsageError("available_at must be a time between 1970 and 9999, in epoch seconds")
+    request.budget.given()
+    try:
+        json.dumps(request.metadata)
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError("the metadata cannot be written as JSON") from None
     for name in ("task_type", "task_identifier", "repository", "user", "model"):
         if len(getattr(request, name) or "") > MAX_LABEL_CHARS:
             raise UsageError(f"{name} is longer than {MAX_LABEL_CHARS} characters")
@@ -132,13 +141,18 @@ def _row(
         "metadata",
     ):
         row[name] = getattr(request, name)
-    if request.available_at is not None:
+    if _is_scheduled(installation, request):
         row |= {
             "available_at": request.available_at,
             "reason": Reason.SCHEDULED,
             "reason_data": {"until": request.available_at},
         }
     return row
+
+
+def _is_scheduled(installation: Installation, request: SubmitRequest) -> bool:
+    """A time that is past already means now."""
+    return request.available_at is not None and request.available_at > installation.db.clock()
 
 
 def _title(instruction: str) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Row
 
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
-from storage.errors import IllegalTransition, InboxChanged, LeaseLost
+from storage.errors import IllegalTransition, InboxChanged, LeaseLost, RequestPending
 from storage.models import comments, job_events, jobs, messages, runs, tool_calls
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.text import clean_json, clean_text
@@ -33,8 +33,8 @@ _RETURNED = (
 def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Committed:
     """Commits `checkpoint` in one transaction, if `run` still owns its job.
 
-    Raises LeaseLost (the run must stop), InboxChanged (a comment arrived: show it first), IllegalTransition, or a
-    StorageError; nothing is written then, except that a DatabaseUnavailable leaves open whether the commit happened.
+    Raises LeaseLost (the run must stop), InboxChanged (a comment arrived: show it first), RequestPending (see
+    `Move.unless`), IllegalTransition, or a StorageError; nothing is written then, except that a DatabaseUnavailable leaves open whether the commit happened.
     """
     with db.write() as conn:
         row = _update_job(conn, run, checkpoint)
@@ -59,6 +59,7 @@ def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[An
         guards.append(jobs.c.inbox_total == checkpoint.expect_inbox)
     if checkpoint.move is not None:
         guards.append(jobs.c.state.in_(checkpoint.move.sources))
+        guards.extend(jobs.c[name].is_(False) for name in checkpoint.move.unless)
     statement = sa.update(jobs).where(*guards).values(_job_values(checkpoint)).returning(*_RETURNED)
     row = conn.execute(statement).one_or_none()
     if row is None:
@@ -69,7 +70,7 @@ def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[An
 def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
     count = len(checkpoint.messages)
     results = sum(1 for message in checkpoint.messages if message.role == "tool")
-    values: dict[str, Any] = {"updated_at": wall_clock(), **checkpoint.values}
+    values: dict[str, Any] = {"updated_at": wall_clock(), **clean_json(checkpoint.values)}
     if count:
         values["total_messages"] = jobs.c.total_messages + count
     if results:
@@ -107,13 +108,17 @@ def _move_values(move: Move) -> dict[str, Any]:
 
 def _refusal(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Exception:
     found = conn.execute(
-        sa.select(jobs.c.state, jobs.c.run_id, jobs.c.inbox_total).where(jobs.c.id == run.job_id)
+        sa.select(
+            jobs.c.state, jobs.c.run_id, jobs.c.inbox_total, jobs.c.pause_requested, jobs.c.cancel_requested
+        ).where(jobs.c.id == run.job_id)
     ).one_or_none()
     if found is None or found.run_id != run.run_id:
         return LeaseLost(run.job_id, run.run_id)
     if checkpoint.expect_inbox is not None and found.inbox_total != checkpoint.expect_inbox:
         return InboxChanged(run.job_id, found.inbox_total - checkpoint.expect_inbox)
     assert checkpoint.move is not None
+    if any(getattr(found, name) for name in checkpoint.move.unless):
+        return RequestPending(run.job_id, cancel=found.cancel_requested)
     return IllegalTransition(run.job_id, found.state, checkpoint.move.event)
 
 
@@ -133,7 +138,7 @@ def _append_messages(
             run_id=run.run_id,
             created_at=now,
             tool_calls=clean_json(message.tool_calls),
-            tool_call_id=message.tool_call_id,
+            tool_call_id=None if message.tool_call_id is None else clean_text(message.tool_call_id),
             tool_name=None if message.tool_name is None else clean_text(message.tool_name),
             is_error=message.is_error,
             extra=clean_json(message.extra),
@@ -165,7 +170,7 @@ def _close_and_open_calls(
             sa.update(tool_calls)
             .where(
                 tool_calls.c.job_id == run.job_id,
-                tool_calls.c.call_id == call_id,
+                tool_calls.c.call_id == clean_text(call_id),
                 tool_calls.c.state == "open",
             )
             .values(state="parked")
@@ -223,7 +228,7 @@ def append_events(
                 "seq": first + index,
                 "kind": event.kind,
                 "at": now,
-                "actor": event.actor,
+                "actor": clean_text(event.actor),
                 "from_state": event.from_state,
                 "to_state": event.to_state,
                 "run_id": run_id,

@@ -9,6 +9,7 @@ SostenutoError                 one line for the user, a hint, a CLI exit code
 ├── IllegalTransition          the job's state does not allow this event
 ├── LeaseLost                  the run no longer owns its job: it must stop and write nothing
 ├── InboxChanged               a comment arrived that the run has not seen
+├── RequestPending             a person asked for a pause or an end that the run has not seen
 └── (jobs.errors, worker.…)    what the producers and the workers add
 """
 
@@ -72,6 +73,15 @@ class LeaseLost(SostenutoError):
         super().__init__(f"run {run_id} no longer owns job {job_id}")
         self.job_id = job_id
         self.run_id = run_id
+
+
+class RequestPending(SostenutoError):
+    """A person asked to pause or cancel while the run was leaving `running` otherwise; nothing was changed."""
+
+    def __init__(self, job_id: str, *, cancel: bool) -> None:
+        super().__init__(f"job {job_id} is to be {'cancelled' if cancel else 'paused'}")
+        self.job_id = job_id
+        self.cancel = cancel
 
 
 class InboxChanged(SostenutoError):

@@ -27,6 +27,7 @@ def insert_job(
 
     Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, False).
     """
+    values = clean_json_values(values)
     with db.write() as conn:
         existing = _job_with_key(conn, values["owner"], values.get("idempotency_key"))
         if existing is not None:
@@ -38,7 +39,7 @@ def insert_job(
             "available_at": now,
             "woken_at": now,
             "event_seq": 1,
-        } | clean_json_values(values)
+        } | values
         try:
             with conn.begin_nested():
                 conn.execute(sa.insert(jobs).values(row))
@@ -61,10 +62,7 @@ def insert_job(
 
 def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
     """Column values with their text cleaned; SQL expressions pass."""
-    return {
-        name: value if isinstance(value, sa.ColumnElement) else clean_json(value)
-        for name, value in values.items()
-    }
+    return {name: clean_json(value) for name, value in values.items()}
 
 
 def _job_with_key(conn: Connection, owner: str, key: str | None) -> str | None:
@@ -131,7 +129,9 @@ class LockedJob:
 def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[LockedJob]:
     """A transaction that begins by updating, and so locking, the job's row. Raises JobNotFound (also when not yours)."""
     with db.write() as conn:
-        guard = [jobs.c.id == job_id] if owner is None else [jobs.c.id == job_id, jobs.c.owner == owner]
+        guard = [jobs.c.id == clean_text(job_id)]
+        if owner is not None:
+            guard.append(jobs.c.owner == clean_text(owner))
         statement = sa.update(jobs).where(*guard).values(updated_at=wall_clock()).returning(*jobs.c)
         row = conn.execute(statement).one_or_none()
         if row is None:
@@ -144,8 +144,8 @@ def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[Lock
 def get_job(db: Database, job_id: str, owner: str | None = None) -> JobRow:
     """The job's row and the worker of its present run. Raises JobNotFound (also when it is not `owner`'s)."""
     with db.read() as conn:
-        row = conn.execute(_with_worker().where(jobs.c.id == job_id)).one_or_none()
-    if row is None or (owner is not None and row.owner != owner):
+        row = conn.execute(_with_worker().where(jobs.c.id == clean_text(job_id))).one_or_none()
+    if row is None or (owner is not None and row.owner != clean_text(owner)):
         raise JobNotFound(job_id)
     return row._asdict()
 
@@ -156,11 +156,11 @@ def list_jobs(
     """Newest first (ids are ordered by time); `before` is the last id of the previous page."""
     statement = _with_worker().order_by(jobs.c.id.desc()).limit(limit)
     if owner is not None:
-        statement = statement.where(jobs.c.owner == owner)
+        statement = statement.where(jobs.c.owner == clean_text(owner))
     if states:
         statement = statement.where(jobs.c.state.in_(states))
     if before is not None:
-        statement = statement.where(jobs.c.id < before)
+        statement = statement.where(jobs.c.id < clean_text(before))
     with db.read() as conn:
         return [row._asdict() for row in conn.execute(statement)]
 
@@ -174,9 +174,12 @@ def job_ids_like(db: Database, part: str, owner: str | None, limit: int = 10) ->
 
     The ends are what tells jobs of the same minute apart: an id begins with its time.
     """
-    begins = sa.and_(jobs.c.id >= part, jobs.c.id < part + "\U0010ffff")
+    part = clean_text(part)
+    begins = sa.and_(
+        jobs.c.id >= part, jobs.c.id < part + "z"
+    )  # ids are hexadecimal; "z" is last in any collation
     ends = jobs.c.id.endswith(part, autoescape=True)
-    mine = sa.true() if owner is None else jobs.c.owner == owner
+    mine = sa.true() if owner is None else jobs.c.owner == clean_text(owner)
     with db.read() as conn:
         for match in (begins, ends):
             found = list(

@@ -73,6 +73,9 @@ class Move:
     outcome: str = "ended"  # kept on the run's row
     delay: float = 0.0  # seconds until the job is due again, for a move to a claimable state
     forgives_attempts: bool = True  # the run ended in order after committing a step
+    unless: tuple[
+        str, ...
+    ] = ()  # pause_requested, cancel_requested: refuse (RequestPending) if a person asked for it
 
 
 class Commit(StrEnum):

@@ -11,16 +11,27 @@ from sqlalchemy.engine import Connection
 
 from storage.engine import Database, wall_clock
 from storage.models import cooldowns, locks, workers
+from storage.text import clean_text
 
 FORGET_WORKERS_SECONDS = 7 * 86_400.0
 
 
-def _upsert(db: Database, conn: Connection, table: sa.Table, key: str, values: dict[str, Any]) -> None:
+def _upsert(
+    db: Database,
+    conn: Connection,
+    table: sa.Table,
+    key: str,
+    values: dict[str, Any],
+    *,
+    unless: sa.ColumnElement[bool] | None = None,
+) -> None:
     insert = sqlite_insert if db.is_sqlite else postgres_insert
     statement = insert(table).values(values)
     conn.execute(
         statement.on_conflict_do_update(
-            index_elements=[key], set_={k: v for k, v in values.items() if k != key}
+            index_elements=[key],
+            set_={k: v for k, v in values.items() if k != key},
+            where=None if unless is None else sa.not_(unless),
         )
     )
 
@@ -59,18 +70,10 @@ def live_workers(db: Database, fresh_seconds: float) -> list[dict[str, Any]]:
 def cool_down(db: Database, endpoint: str, seconds: float, reason: str) -> None:
     """No worker calls `endpoint` for `seconds`; a longer cooldown that is set already stays."""
     with db.write() as conn:
-        until = conn.execute(
-            sa.select(cooldowns.c.until).where(cooldowns.c.endpoint == endpoint)
-        ).scalar_one_or_none()
         now: float = conn.execute(sa.select(wall_clock())).scalar_one()
-        if until is None or until < now + seconds:
-            _upsert(
-                db,
-                conn,
-                cooldowns,
-                "endpoint",
-                {"endpoint": endpoint, "until": now + seconds, "reason": reason},
-            )
+        values = {"endpoint": clean_text(endpoint), "until": now + seconds, "reason": clean_text(reason)}
+        # The comparison is part of the write: two workers told different times at once keep the longer one.
+        _upsert(db, conn, cooldowns, "endpoint", values, unless=cooldowns.c.until >= values["until"])
 
 
 def active_cooldowns(db: Database) -> dict[str, float]:
@@ -96,7 +99,9 @@ def take_lock(db: Database, name: str, holder: str, seconds: float) -> bool:
         if taken.rowcount == 1 or row is not None:
             return taken.rowcount == 1
         insert = (sqlite_insert if db.is_sqlite else postgres_insert)(locks).values({"name": name} | values)
-        return conn.execute(insert.on_conflict_do_nothing()).rowcount == 1
+        # Not rowcount: psycopg has none left after an INSERT, and a taken lease would look like a refused one.
+        inserted = insert.on_conflict_do_nothing().returning(locks.c.name)
+        return conn.execute(inserted).one_or_none() is not None
 
 
 def drop_lock(db: Database, name: str, holder: str) -> None:

@@ -117,9 +117,9 @@ def read_wishes(db: Database, run_ids: Sequence[str]) -> dict[str, Wishes]:
     """Pause and cancel requests of the given runs' jobs, in one query. A run that lost its job is missing."""
     with db.read() as conn:
         rows = conn.execute(
-            sa.select(jobs.c.run_id, jobs.c.pause_requested, jobs.c.cancel_requested).where(
-                jobs.c.run_id.in_(run_ids)
-            )
+            sa.select(jobs.c.run_id, jobs.c.pause_requested, jobs.c.cancel_requested)
+            .join_from(runs, jobs, sa.and_(jobs.c.id == runs.c.job_id, jobs.c.run_id == runs.c.id))
+            .where(runs.c.id.in_(run_ids))  # by two primary keys: jobs has no index on run_id
         )
         return {row.run_id: Wishes(row.pause_requested, row.cancel_requested) for row in rows}
 
@@ -174,8 +174,14 @@ def take_unwoken_jobs(db: Database, state: str, again: float, limit: int) -> lis
     if not db.is_sqlite:
         due = due.with_for_update(skip_locked=True)
     with db.write() as conn:
-        marked = sa.update(jobs).where(jobs.c.id.in_(due)).values(woken_at=wall_clock()).returning(jobs.c.id)
-        return list(conn.execute(marked).scalars())
+        marked = (
+            sa.update(jobs)
+            .where(jobs.c.id.in_(due))
+            .values(woken_at=wall_clock())
+            .returning(jobs.c.id, jobs.c.priority, jobs.c.available_at)
+        )
+        rows = sorted(conn.execute(marked), key=lambda row: (-row.priority, row.available_at, row.id))
+        return [row.id for row in rows]
 
 
 def count_live_runs(db: Database, kind: str) -> int:

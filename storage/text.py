@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -20,11 +21,16 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(value: Any) -> Any:
-    """`value` (what json.loads gives) with every string in it cleaned, keys included."""
+    """`value` (what json.loads gives) with every string in it cleaned, keys included. Other values pass.
+
+    NaN and infinities, which Python reads and JSON has not, become null, as in JavaScript.
+    """
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list | tuple):
         return [clean_json(item) for item in value]
     if isinstance(value, dict):
         return {clean_text(str(key)): clean_json(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value

@@ -11,6 +11,7 @@ right after their calls, and arguments always parse to an object.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from storage.records import Message
 
 WireMessage = dict[str, Any]
 INHERITED = "inheritance"  # the head block that a summary stands after
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def build_messages(rows: Sequence[Message]) -> list[WireMessage]:
@@ -59,12 +61,10 @@ def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMess
 
 def _call(call: dict[str, Any]) -> WireMessage:
     # Broken arguments stay in the transcript as the model wrote them; servers and chat templates parse what is sent.
+    # So does a name that is none: servers refuse it in every later request, and the job could never go on.
     arguments = "{}" if call.get("broken") else call["arguments"]
-    return {
-        "id": call["id"],
-        "type": "function",
-        "function": {"name": call["name"] or "unnamed", "arguments": arguments},
-    }
+    name = _NO_NAME.sub("_", call["name"])[:64] or "unnamed"
+    return {"id": call["id"], "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _append_user(built: list[WireMessage], text: str) -> None:

@@ -1,0 +1,1 @@
+"""The message layout as a pure function."""

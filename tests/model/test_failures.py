@@ -220,15 +220,20 @@ def test_what_is_sent() -> None:
         assert first.messages == a_request().messages
 
 
-def test_text_no_server_takes_is_cleaned_before_it_is_sent() -> None:
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("half \ud83d, whole \ud83d\ude00", "half \ufffd, whole 😀"),
+        ("nul \0", "nul ␀"),
+        ("\ud83d\0", "\ufffd␀"),
+    ],
+)
+def test_text_no_server_takes_is_cleaned_before_it_is_sent(text: str, sent: str) -> None:
     """FAULTS 38 and 39: lone surrogates and NUL, which a strict server refuses."""
-    messages = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "half \ud83d, whole \ud83d\ude00, nul \0"},
-    ]
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": text}]
     with serving(lambda _: Reply("x")) as (endpoint, model):
         model.complete(a_request(messages), CancelToken())
-        assert endpoint.requests[0].messages[1]["content"] == "half \ufffd, whole 😀, nul ␀"
+        assert endpoint.requests[0].messages[1]["content"] == sent
         endpoint.assert_clean()
 
 

@@ -59,6 +59,13 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
         ],
         TWO,
     ),
+    "a new id begins a new call though the one before it has no arguments": (
+        [
+            {"index": 0, "id": "a", "function": function("Read")},
+            {"index": 0, "id": "b", "function": function("Grep", '{"q": 1}')},
+        ],
+        [("Read", ""), ("Grep", '{"q": 1}')],
+    ),
     "a missing index with new ids": (
         [
             {"id": "a", "function": function("Read", '{"path": "a"}')},

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.conftest import Shell, make_shell
+from worker.sandbox import toolchain
+from worker.sandbox.base import SandboxUnavailable
 from worker.sandbox.probe import attack
 from worker.sandbox.toolchain import python_program
 
@@ -119,7 +121,7 @@ def test_the_toolchain_works_and_is_read_only(shell: Shell) -> None:
 
 def test_the_workspace_is_usable_by_both_sides(shell: Shell) -> None:
     (shell.workspace / "input/given").write_text("given", "utf-8")
-    root = shell.sandbox.root(shell.workspace)
+    root = "/workspace" if shell.sandbox.level == "bwrap" else str(shell.workspace)
     assert shell.says("pwd; cat input/given") == f"{root}\ngiven"
     assert shell("mkdir -p output/d && echo made > output/d/f && rm input/given").exit_code == 0
     made = shell.workspace / "output/d/f"
@@ -262,3 +264,12 @@ def test_the_terminal_cannot_be_written_to(shell: Shell) -> None:
 def test_the_arguments_of_the_sandbox_cannot_be_read_inside(tmp_path: Path) -> None:
     shell = make_shell("bwrap", tmp_path)
     assert str(tmp_path) not in shell.says("tr '\\0' ' ' < /proc/1/cmdline; cat /proc/1/environ")
+
+
+def test_workspaces_among_the_toolchain_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything there is readable for every job: other jobs' workspaces would be too."""
+    monkeypatch.setattr(toolchain, "SYSTEM_FOLDERS", (*toolchain.SYSTEM_FOLDERS, str(shell.workspace.parent)))
+    with pytest.raises(SandboxUnavailable, match="data folder"):
+        shell("true")
+    monkeypatch.setattr(sys, "base_prefix", str(shell.workspace.parent))
+    assert toolchain.python_prefix(shell.workspace) is None

@@ -38,9 +38,6 @@ class Leaky:
     def __init__(self, caps: Caps) -> None:
         self.caps = caps
 
-    def root(self, workspace: Path) -> str:
-        return str(workspace)
-
     def run(
         self,
         argv: Sequence[str],

@@ -13,6 +13,7 @@ import pytest
 from tests.sandbox.conftest import LEVELS, Shell, make_shell
 from tests.waiting import wait_until
 from worker.cancel import CancelToken
+from worker.sandbox import bwrap, landlock
 from worker.sandbox.base import Caps, Ending, Outcome, SandboxUnavailable
 
 # A daemon that has left its session and its parent, ignores every polite signal and holds no descriptor of ours.
@@ -200,8 +201,15 @@ def test_a_sandbox_that_cannot_be_set_up_says_why(any_shell: Shell) -> None:
         any_shell("true")
 
 
-def test_a_fork_bomb_ends(tmp_path: Path, any_shell: Shell, mark: str) -> None:
-    shell = make_shell(any_shell.sandbox.level, tmp_path / "capped", Caps(processes=40))
+@pytest.mark.parametrize("grouped", [True, False], ids=["cgroup", "no cgroup"])
+@pytest.mark.parametrize("level", list(LEVELS))
+def test_a_fork_bomb_ends(
+    level: str, grouped: bool, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not grouped:
+        monkeypatch.setattr(bwrap, "pids_parent", lambda: None)
+        monkeypatch.setattr(landlock, "pids_parent", lambda: None)
+    shell = make_shell(level, tmp_path, Caps(processes=40))
     outcome = shell(
         f"bomb() {{ bomb | bomb & }}; bomb; (exec -a {mark} sleep 1000 &) ; sleep 1000", timeout=3
     )

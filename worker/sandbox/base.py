@@ -87,10 +87,6 @@ class Sandbox(Protocol):
         """One line for people: the level, and why it is not a stronger one."""
         ...
 
-    def root(self, workspace: Path) -> str:
-        """The path under which a command sees its workspace."""
-        ...
-
     def run(
         self,
         argv: Sequence[str],

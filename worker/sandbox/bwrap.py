@@ -17,7 +17,13 @@ from worker.sandbox import seccomp
 from worker.sandbox.base import Caps, Ending, Level, Outcome, SandboxUnavailable
 from worker.sandbox.cgroups import ProcessGroup, pids_parent
 from worker.sandbox.process import JOIN_GROUP, memory_file, send_kill, spawn, supervise
-from worker.sandbox.toolchain import ETC_FILES, SYSTEM_FOLDERS, environment, python_prefix
+from worker.sandbox.toolchain import (
+    ETC_FILES,
+    SYSTEM_FOLDERS,
+    environment,
+    python_prefix,
+    require_outside_toolchain,
+)
 from worker.sandbox.watch import Watch
 
 ROOT = "/workspace"
@@ -64,9 +70,6 @@ class Bwrap:
         if self._groups is None and os.geteuid() == 0:
             self.description += "; processes are counted, not capped by the kernel (root, no pids cgroup)"
 
-    def root(self, workspace: Path) -> str:  # noqa: ARG002  the same for all
-        return ROOT
-
     def run(
         self,
         argv: Sequence[str],
@@ -78,6 +81,7 @@ class Bwrap:
     ) -> Outcome:
         if cancel.reason is not None:
             return Outcome(Ending.CANCELLED)
+        require_outside_toolchain(workspace)
         try:
             running = _Running(self._program, self._options(workspace), argv, self._caps, self._groups)
         except OSError as error:
@@ -91,14 +95,14 @@ class Bwrap:
     def _options(self, workspace: Path) -> list[str]:
         """All options but those that name descriptors."""
         options = [*_FENCE.split(), "--uid", _UID, "--gid", _UID, "--hostname", "sandbox"]
-        for name, value in environment(ROOT, "/tmp").items():  # noqa: S108  the sandbox's own
+        for name, value in environment(workspace, ROOT, "/tmp").items():  # noqa: S108  the sandbox's own
             options += ["--setenv", name, value]
         for folder in map(Path, SYSTEM_FOLDERS):
             if folder.is_symlink():
                 options += ["--symlink", str(folder.readlink()), str(folder)]
             elif folder.is_dir():
                 options += ["--ro-bind", str(folder), str(folder)]
-        if prefix := python_prefix():
+        if prefix := python_prefix(workspace):
             options += ["--ro-bind", str(prefix), str(prefix)]
         for file in ETC_FILES:
             options += ["--ro-bind-try", file, file]

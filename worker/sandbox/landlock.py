@@ -23,7 +23,13 @@ from worker.sandbox import seccomp
 from worker.sandbox.base import Caps, Ending, Level, Outcome, SandboxUnavailable
 from worker.sandbox.cgroups import ProcessGroup, pids_parent
 from worker.sandbox.process import JOIN_GROUP, memory_file, spawn, supervise
-from worker.sandbox.toolchain import ETC_FILES, SYSTEM_FOLDERS, environment, python_prefix
+from worker.sandbox.toolchain import (
+    ETC_FILES,
+    SYSTEM_FOLDERS,
+    environment,
+    python_prefix,
+    require_outside_toolchain,
+)
 from worker.sandbox.watch import Watch
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -59,9 +65,6 @@ class Unconfined:
         self._groups = pids_parent()
         self.description = "none: commands run UNSANDBOXED, with all rights of the worker"
 
-    def root(self, workspace: Path) -> str:
-        return str(workspace)
-
     def run(
         self,
         argv: Sequence[str],
@@ -89,13 +92,15 @@ class Unconfined:
         plan = {
             "argv": list(argv),
             "folder": str(workspace),
-            "environment": environment(str(workspace), str(temporary)),
+            "environment": environment(workspace, str(workspace), str(temporary)),
             "limits": {
                 "RLIMIT_CORE": 0,
                 "RLIMIT_DATA": self._caps.memory_bytes,
                 "RLIMIT_FSIZE": self._caps.file_bytes,
                 "RLIMIT_NOFILE": self._caps.open_files,
             },
+            # The user's other processes count too, so this is only a stopgap where no process group can be made.
+            "processes": None if self._groups else self._caps.processes,
             "landlock": self._confinement(workspace),
         }
         try:
@@ -130,10 +135,11 @@ class Landlock(Unconfined):
         )
 
     def _confinement(self, workspace: Path) -> dict[str, Any]:
+        require_outside_toolchain(workspace)
         everything = (1 << (13 + (self._abi >= 2) + (self._abi >= 3))) - 1
         everything |= _IOCTL_DEVICE if self._abi >= 5 else 0
         toolchain = [*SYSTEM_FOLDERS, *ETC_FILES, *_MORE_ETC]
-        if prefix := python_prefix():
+        if prefix := python_prefix(workspace):
             toolchain.append(str(prefix))
         devices = _READ_FILE | _WRITE_FILE | (_IOCTL_DEVICE if self._abi >= 5 else 0)
         wanted = [(path, _READ) for path in toolchain] + [(path, devices) for path in _DEVICES]

@@ -103,6 +103,16 @@ def filter_calls(code: bytes) -> None:
     _call(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), pointer, 0, 0), "seccomp")
 
 
+def user_tasks() -> int:
+    """How many processes and threads this user has: the kernel counts them all against RLIMIT_NPROC."""
+    tasks = 0
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and folder.stat().st_uid == os.getuid():
+                tasks += sum(1 for _ in (folder / "task").iterdir())
+    return tasks
+
+
 def become_command(plan: dict[str, Any]) -> None:
     """In the child: give everything up, then exec. Raises OSError."""
     os.setsid()
@@ -111,6 +121,9 @@ def become_command(plan: dict[str, Any]) -> None:
         hard = resource.getrlimit(kind)[1]
         limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (limit, limit))
+    if plan["processes"] is not None:
+        most = plan["processes"] + user_tasks()
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     os.chdir(plan["folder"])
     _call(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
     if plan["landlock"]:
@@ -178,6 +191,11 @@ def kill_all() -> None:
                     os.kill(pid, number)
         try:
             os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG) != (
+                0,
+                0,
+            ):  # all that are dead: looking at each again is what takes long
+                pass
         except ChildProcessError:
             return
 

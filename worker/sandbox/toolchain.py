@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from worker.sandbox.base import SandboxUnavailable
+
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC_FILES = (
     "/etc/alternatives",
@@ -17,18 +19,28 @@ ETC_FILES = (
 )
 
 
-def python_prefix() -> Path | None:
+def python_prefix(workspace: Path) -> Path | None:
     """The folder of the machine's Python if it lies outside the system folders, else None.
 
-    Only ever a folder that holds nothing but Python: not one that also contains the home or the working folder.
+    Only ever a folder that holds Python and its packages: not one that also contains the workspaces, the home or the
+    working folder.
     """
     prefix = Path(sys.base_prefix).resolve()
     if prefix == Path("/") or any(prefix.is_relative_to(folder) for folder in SYSTEM_FOLDERS):
         return None
-    for precious in (Path.home(), Path.cwd()):
-        if precious.resolve().is_relative_to(prefix):
-            return None
-    return prefix
+    precious = (workspace, Path.home(), Path.cwd())
+    return None if any(path.resolve().is_relative_to(prefix) for path in precious) else prefix
+
+
+def require_outside_toolchain(workspace: Path) -> None:
+    """Raise SandboxUnavailable if the workspaces lie in a folder that every command may read."""
+    path = workspace.resolve()
+    for folder in SYSTEM_FOLDERS:
+        if path.is_relative_to(Path(folder).resolve()):
+            raise SandboxUnavailable(
+                f"the data folder lies below {folder}, which all jobs can read",
+                hint="set SOSTENUTO_DATA_DIR to a folder elsewhere",
+            )
 
 
 def python_program() -> str:
@@ -36,9 +48,9 @@ def python_program() -> str:
     return str(Path(sys.base_prefix).resolve() / "bin" / f"python3.{sys.version_info.minor}")
 
 
-def environment(home: str, temporary: str) -> dict[str, str]:
+def environment(workspace: Path, home: str, temporary: str) -> dict[str, str]:
     """All that a command finds in its environment."""
-    prefix = python_prefix()
+    prefix = python_prefix(workspace)
     path = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
     return {
         "HOME": home,

@@ -23,6 +23,7 @@ from worker.tools.sniff import CONTINUATION, BinaryFile, whole_characters
 
 _LARGEST = 32 << 20
 _LINES_BETWEEN_LOOKS = 4096
+_BLOCK = 1 << 18
 _SNIPPET = 200
 _LONG_LINE = 3 * _SNIPPET
 
@@ -144,7 +145,7 @@ def _text_of(root_fd: int, name: str, search: _Search) -> bytes:
 def _results(name: str, data: bytes, search: _Search) -> Iterator[str]:
     """The lines to show, one by one, so that a page can end anywhere: `path:line:text` for a match, `path-line-text`
     for what is around it, `--` between two places."""
-    if search.anywhere is not None and search.anywhere.search(data.replace(b"\r\n", b"\n")) is None:
+    if not _may_match(data, search):
         return
     shown = clean_text(name)
     lines = data.removesuffix(b"\n").split(b"\n")
@@ -168,6 +169,21 @@ def _results(name: str, data: bytes, search: _Search) -> Iterator[str]:
         yield f"{shown}:{number + 1}:{text}\n"
         done, wanted = number, number + search.context
     yield from around(done + 1, min(wanted, len(lines) - 1))
+
+
+def _may_match(data: bytes, search: _Search) -> bool:
+    """False if no line has a match: much faster than asking line by line, and most files have none."""
+    if search.anywhere is None:
+        return True
+    start = 0
+    while start < len(data):  # in blocks, because a match in RE2 cannot be cancelled
+        search.cancel.raise_if_cancelled()
+        newline = data.find(b"\n", start + _BLOCK)
+        end = newline + 1 if newline >= 0 else len(data)
+        if search.anywhere.search(data[start:end].replace(b"\r\n", b"\n")) is not None:
+            return True
+        start = end
+    return False
 
 
 def _matches(lines: list[bytes], search: _Search) -> Iterator[tuple[int, str]]:

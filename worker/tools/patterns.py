@@ -6,7 +6,7 @@ from typing import Protocol
 
 import re2
 
-_MEMORY = 32 << 20
+_MEMORY = 8 << 20
 
 
 class BadPattern(Exception):

@@ -44,17 +44,25 @@ class WakeUpPublisher:
     def __init__(self, broker_url: str) -> None:
         self._url = broker_url
         self._queue: queue.SimpleQueue[WakeUp | None] = queue.SimpleQueue()
+        self._unsent: dict[tuple[str, str], WakeUp] = {}
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._celery: Celery | None = None
 
     def send(self, queue_name: str, job_id: str) -> WakeUp:
-        """Hands a wake-up to the thread and returns at once. Nothing is promised about its delivery."""
-        wake_up = WakeUp(queue_name, job_id)
-        self._start()
-        self._queue.put(wake_up)
-        return wake_up
+        """Hands a wake-up to the thread and returns at once. Nothing is promised about its delivery.
+
+        One that still waits to be sent serves for the same job: a broker that is away for hours, while the sweep wakes
+        every few seconds, leaves no more behind than there are jobs.
+        """
+        with self._lock:
+            self._start()
+            wake_up = self._unsent.get((queue_name, job_id))
+            if wake_up is None:
+                wake_up = self._unsent[queue_name, job_id] = WakeUp(queue_name, job_id)
+                self._queue.put(wake_up)
+            return wake_up
 
     def send_and_wait(self, queue_name: str, job_id: str) -> bool:
         """Like `send`, and waits up to `TIMEOUT_SECONDS` for the broker. False: unknown or not delivered."""
@@ -69,13 +77,14 @@ class WakeUpPublisher:
             self._thread.join(TIMEOUT_SECONDS)
 
     def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="wake-ups", daemon=True)
-                self._thread.start()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="wake-ups", daemon=True)
+            self._thread.start()
 
     def _run(self) -> None:
         while (wake_up := self._queue.get()) is not None:
+            with self._lock:
+                del self._unsent[wake_up.queue, wake_up.job_id]
             try:
                 crash_point(CrashPoint.PUBLISH_SENDING)
                 self._publish(wake_up)

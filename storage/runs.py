@@ -124,6 +124,13 @@ def read_wishes(db: Database, run_ids: Sequence[str]) -> dict[str, Wishes]:
         return {row.run_id: Wishes(row.pause_requested, row.cancel_requested) for row in rows}
 
 
+def find_run(db: Database, run_id: str) -> RunRef | None:
+    """The run with this id; None when no such claim was committed."""
+    with db.read() as conn:
+        job_id = conn.execute(sa.select(runs.c.job_id).where(runs.c.id == run_id)).scalar_one_or_none()
+        return None if job_id is None else RunRef(run_id, job_id)
+
+
 def expired_runs(db: Database, limit: int) -> list[RunRef]:
     """Live runs whose lease has ended, longest first."""
     with db.read() as conn:

@@ -16,7 +16,7 @@ from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
 from worker.app import consume, stop_consuming
-from worker.heartbeat import Control, Heartbeat
+from worker.heartbeat import Control, Heartbeat, LeaseWatch
 from worker.parent import follow_parent, tell_ready
 from worker.process import WorkerProcess
 from worker.sandbox.base import Sandbox, SandboxUnavailable
@@ -61,7 +61,8 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
     sandbox = _sandbox(installation.settings)
     process = WorkerProcess(installation, options.name, options.queues, sandbox)
     shutdown = Shutdown(process)
-    heartbeat, control, sweep = Heartbeat(process), Control(process), Sweep(process)
+    heartbeat, watch = Heartbeat(process), LeaseWatch(process)
+    control, sweep = Control(process), Sweep(process)
     process.register()
 
     def ready() -> None:
@@ -70,12 +71,12 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         if options.with_parent:
             tell_ready(process.name)
 
-    threads: list[threading.Thread] = [heartbeat, control, sweep, shutdown]
+    threads: list[threading.Thread] = [heartbeat, watch, control, sweep, shutdown]
     for thread in threads:
         thread.start()
     exit_code = consume(process, options.log_level, on_ready=ready, on_shutdown=shutdown.request)
     process.stopping.set()
-    for stoppable in (sweep, control, heartbeat):
+    for stoppable in (sweep, control, watch, heartbeat):
         stoppable.stop()
     finish(process)
     process.closed.set()

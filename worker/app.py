@@ -79,7 +79,7 @@ def make_app(process: WorkerProcess) -> Celery:
         broker_connection_max_retries=None,
         broker_transport_options=broker_options(url),
     )
-    app.steps["worker"].add(HubWakeUp)
+    app.steps["consumer"].add(HubWakeUp)
     register_tasks(app, process)
     return app
 

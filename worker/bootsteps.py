@@ -24,38 +24,50 @@ def wake_event_loop() -> None:
 
 
 class HubWakeUp(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
-    """Writes a byte into a pipe that the event loop watches whenever a task's future is done."""
+    """Writes a byte into a pipe that the event loop watches whenever a task's future is done.
 
-    requires = ("celery.worker.components:Hub", "celery.worker.components:Pool")
+    A step of the consumer, not of the worker: a lost connection resets the event loop, which then forgets its readers,
+    and only the consumer's steps are started again with the next connection.
+    """
 
-    def __init__(self, _worker: Any, **_: Any) -> None:
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, _consumer: Any, **_: Any) -> None:
         self._reader: int | None = None
 
-    def start(self, worker: Any) -> None:
-        if worker.hub is None:  # brokers without an event loop are polled anyway
+    def start(self, consumer: Any) -> None:
+        if consumer.hub is None:  # brokers without an event loop are polled anyway
             return
-        self._reader, writer = os.pipe()
-        os.set_blocking(self._reader, False)
+        if self._reader is None:
+            self._reader = self._make_pipe()
+            _wake_when_done(consumer.pool.executor)
+        consumer.hub.add_reader(self._reader, self._drain, self._reader)
+
+    def stop(self, consumer: Any) -> None:
+        if self._reader is not None:
+            consumer.hub.remove(self._reader)  # both ends stay open: a future may still write
+
+    @staticmethod
+    def _make_pipe() -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         _writers.append(writer)
-        worker.hub.add_reader(self._reader, self._drain, self._reader)
-        executor = worker.pool.executor
-        submit = executor.submit
-
-        def submit_and_wake(*args: Any, **kwargs: Any) -> Future[Any]:
-            future: Future[Any] = submit(*args, **kwargs)
-            future.add_done_callback(lambda _: wake_event_loop())
-            return future
-
-        executor.submit = submit_and_wake
-
-    def stop(self, worker: Any) -> None:
-        if self._reader is not None:
-            worker.hub.remove(self._reader)  # both ends stay open: a future may still write
-            self._reader = None
+        return reader
 
     @staticmethod
     def _drain(reader: int) -> None:
         with contextlib.suppress(BlockingIOError):
             while os.read(reader, 4096):
                 pass
+
+
+def _wake_when_done(executor: Any) -> None:
+    submit = executor.submit
+
+    def submit_and_wake(*args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = submit(*args, **kwargs)
+        future.add_done_callback(lambda _: wake_event_loop())
+        return future
+
+    executor.submit = submit_and_wake

@@ -1,7 +1,8 @@
-"""Keeping leases alive, and hearing what people want of running jobs: two threads of a worker process.
+"""Keeping leases alive, and hearing what people want of running jobs: three threads of a worker process.
 
-Both only ever touch the database through short statements of their own, so that a long tool, a slow model or 50
-busy threads cannot make a live run lose its lease.
+Two of them touch the database, through short statements of their own, so that a long tool, a slow model or 50
+busy threads cannot make a live run lose its lease. The third one touches nothing: a database that is frozen holds the
+other two for as long as it likes, and the runs must stop all the same.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import time
 
 from storage import registry
 from storage.errors import LeaseLost, StorageError
-from storage.records import RunRef
-from storage.runs import read_wishes, renew_leases
+from storage.runs import find_run, read_wishes, renew_leases
 from worker.endings import give_back
 from worker.process import WorkerProcess
 
@@ -31,7 +31,6 @@ class Heartbeat(threading.Thread):
         self._process = process
         self._lease = process.settings.lease_seconds
         self._ended = threading.Event()
-        self._renewed_at = time.monotonic()
 
     def stop(self) -> None:
         self._ended.set()
@@ -42,10 +41,8 @@ class Heartbeat(threading.Thread):
                 self.beat()
             except StorageError as error:
                 log.warning("cannot renew leases: %s", error)
-                self._stop_unsure_runs()
             except Exception:
                 log.exception("heartbeat failed")
-                self._stop_unsure_runs()
 
     def beat(self) -> None:
         """Renews once, stops runs that are no longer ours, and gives back what an outage left behind."""
@@ -54,26 +51,49 @@ class Heartbeat(threading.Thread):
         if runs:
             held = renew_leases(self._process.db, [run.ref.run_id for run in runs], self._lease)
             for run in runs:
-                if run.ref.run_id not in held:
+                if run.ref.run_id in held:
+                    run.renewed_at = began
+                else:
                     run.cancel.cancel("lease_lost")
         registry.worker_seen(self._process.db, self._process.name)
-        self._renewed_at = began
-        for ref in self._process.take_given_back():
-            self._give_back(ref)
+        for run_id in self._process.take_given_back():
+            self._give_back(run_id)
 
-    def _give_back(self, ref: RunRef) -> None:
+    def _give_back(self, run_id: str) -> None:
         try:
+            ref = find_run(self._process.db, run_id)
+            if ref is None:  # its claim was never committed
+                return
             give_back(self._process.db, ref, self._process.name)
         except LeaseLost:
             return
         except StorageError:
-            self._process.give_back_later(ref)
+            self._process.give_back_later(run_id)
             raise
         self._process.wake(ref.job_id)
 
-    def _stop_unsure_runs(self) -> None:
-        if time.monotonic() - self._renewed_at > self._lease * SURE_FRACTION:
-            for run in self._process.live.all():
+
+class LeaseWatch(threading.Thread):
+    """Stops the runs whose lease was not renewed for two thirds of its length. Never touches the database."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        super().__init__(name="lease-watch", daemon=True)
+        self._process = process
+        self._lease = process.settings.lease_seconds
+        self._ended = threading.Event()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def run(self) -> None:
+        while not self._ended.wait(self._lease / 10):
+            self.look()
+
+    def look(self) -> None:
+        """Stops unsure runs once; they give their jobs back when the database answers."""
+        for run in self._process.live.all():
+            if time.monotonic() - run.renewed_at > self._lease * SURE_FRACTION and run.cancel.reason is None:
+                log.warning("run %s stops: its lease could not be renewed in time", run.ref.run_id)
                 run.cancel.cancel("lease_lost")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 from storage.records import RunRef
@@ -15,6 +16,9 @@ class LiveRun:
 
     ref: RunRef
     suspect: bool  # an earlier run of this job died: at most one such job at a time in a process
+    renewed_at: float = field(
+        default_factory=time.monotonic
+    )  # its lease is surely ours for one lease from then
     cancel: CancelToken = field(default_factory=CancelToken)
     pause: bool = False
 

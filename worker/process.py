@@ -16,7 +16,6 @@ from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
-from storage.records import RunRef
 from worker.cancel import CancelToken
 from worker.live import LiveRuns
 from worker.model.errors import ModelError, ModelErrorKind
@@ -43,7 +42,7 @@ class WorkerProcess:
         self.closed = threading.Event()  # Celery has left and the last acts are done
         self.zone: tzinfo = installation.settings.zone()
         self.cooldowns: dict[str, float] = {}  # endpoint → monotonic end; refreshed by the control thread
-        self._giving_back: list[RunRef] = []
+        self._giving_back: list[str] = []
         self._giving_back_lock = threading.Lock()
         self._model = lru_cache(maxsize=64)(self._make_model)
 
@@ -79,12 +78,15 @@ class WorkerProcess:
         """Sends the wake-up of a job that this process gave back."""
         self.wakeups.send(AGENT_QUEUE, job_id)
 
-    def give_back_later(self, ref: RunRef) -> None:
-        """Leaves a run's job to the heartbeat thread, which gives it back as soon as the database answers."""
-        with self._giving_back_lock:
-            self._giving_back.append(ref)
+    def give_back_later(self, run_id: str) -> None:
+        """Leaves a run's job to the heartbeat thread, which gives it back as soon as the database answers.
 
-    def take_given_back(self) -> list[RunRef]:
+        Also for a claim of which nobody knows whether it was committed.
+        """
+        with self._giving_back_lock:
+            self._giving_back.append(run_id)
+
+    def take_given_back(self) -> list[str]:
         """The runs left to give back; the caller now has them."""
         with self._giving_back_lock:
             taken, self._giving_back = self._giving_back, []

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0  # for cancelled model calls and tools to end
 EXIT_SECONDS = 5.0  # for Celery to leave once the runs are gone
+LAST_SECONDS = 1.0  # for the last acts of a process that does not leave by itself
 POLL_SECONDS = 0.1
 
 
@@ -42,6 +43,10 @@ class Shutdown(threading.Thread):
         process = self._process
         process.stopping.wait()
         grace = process.settings.grace_seconds
+        if process.claiming.acquire(
+            timeout=grace
+        ):  # a claim that had begun is now a live run; no other begins
+            process.claiming.release()
         log.info("stopping: %d runs have %g s to end their step", len(process.live.all()), grace)
         waited = 0.0
         while waited < grace and self._requests < 2 and not process.live.wait_until_idle(POLL_SECONDS):
@@ -49,11 +54,11 @@ class Shutdown(threading.Thread):
         for run in process.live.all():
             run.cancel.cancel("shutdown")
         if not process.live.wait_until_idle(STOP_SECONDS):
-            self._give_back_the_rest()
+            _within(EXIT_SECONDS, self._give_back_the_rest)
         process.closed.wait(EXIT_SECONDS)
         if not process.closed.is_set():
             log.warning("the worker did not leave by itself: exiting")
-            finish(process)
+            _within(LAST_SECONDS, lambda: finish(process))
             os._exit(0)
 
     def _give_back_the_rest(self) -> None:
@@ -65,6 +70,13 @@ class Shutdown(threading.Thread):
                 log.warning("run %s could not be given back: %s", run.ref.run_id, error)
             else:
                 self._process.wake(run.ref.job_id)
+
+
+def _within(seconds: float, act: Callable[[], None]) -> None:
+    """Does it in a thread that is left behind after `seconds`: a frozen database must not keep the process alive."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
 
 
 def finish(process: WorkerProcess) -> None:

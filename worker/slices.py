@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from typing import Any
 
@@ -26,10 +27,12 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
 
     None when nothing was due, as after a doubled or late wake-up. Never raises: what goes wrong is on the job.
     """
+    run_id = uuid.uuid4().hex
     try:
-        claimed = _claim(process, hint)
+        claimed = _claim(process, run_id, hint)
     except StorageError as error:
         log.warning("cannot claim a job: %s", error)  # the sweep sends the wake-up again
+        process.give_back_later(run_id)  # the claim may have been committed all the same
         return None
     if claimed is None:
         return None
@@ -46,12 +49,15 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
     return live.ref.job_id
 
 
-def _claim(process: WorkerProcess, hint: str | None) -> tuple[LiveRun, dict[str, Any]] | None:
+def _claim(process: WorkerProcess, run_id: str, hint: str | None) -> tuple[LiveRun, dict[str, Any]] | None:
     with process.claiming:
         if process.stopping.is_set():
+            if hint is not None:
+                process.wake(hint)  # another worker's to hear: this message is gone
             return None
+        began = time.monotonic()
         claim = Claim(
-            run_id=uuid.uuid4().hex,
+            run_id=run_id,
             worker=process.name,
             kind="agent",
             source=State.QUEUED,
@@ -63,7 +69,8 @@ def _claim(process: WorkerProcess, hint: str | None) -> tuple[LiveRun, dict[str,
         row = claim_best(process.db, claim, hint)
         if row is None:
             return None
-        live = LiveRun(RunRef(claim.run_id, row["id"]), suspect=row["attempt"] >= SUSPECT_ATTEMPTS)
+        suspect = row["attempt"] >= SUSPECT_ATTEMPTS
+        live = LiveRun(RunRef(run_id, row["id"]), suspect=suspect, renewed_at=began)
         process.live.add(live)
         return live, row
 
@@ -88,7 +95,7 @@ def _work(process: WorkerProcess, live: LiveRun, row: dict[str, Any]) -> Ending 
     except StorageError as error:
         # The database may be back before the lease ends: then the job need not wait for the sweep.
         log.warning("job %s: %s", live.ref.job_id, error)
-        process.give_back_later(live.ref)
+        process.give_back_later(live.ref.run_id)
     return None
 
 
@@ -97,7 +104,6 @@ def _end_stopped(job: JobRun, reason: str) -> Ending | None:
         return end(job, Event.CANCEL, Reason.CANCELLED_BY_USER, {"actor": "a person"})
     if reason == "shutdown":
         return end(job, Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": job.process.name})
-    job.process.give_back_later(
-        job.ref
-    )  # lease_lost: by an outage, if it is still ours when the database is back
+    # lease_lost: by an outage, if it is still ours when the database is back
+    job.process.give_back_later(job.ref.run_id)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
@@ -40,7 +41,7 @@ class Sweep(threading.Thread):
         super().__init__(name="sweep", daemon=True)
         self._process = process
         self._ended = threading.Event()
-        self._jumps = JumpWatch(process.settings.lease_seconds)
+        self._calm = Calm(process.settings.lease_seconds, process.settings.sweep_seconds)
 
     def stop(self) -> None:
         """Ends the thread after its present round, and frees the lease for another process."""
@@ -52,12 +53,13 @@ class Sweep(threading.Thread):
         hold = max(settings.lease_seconds / 3, 2 * settings.sweep_seconds)
         while not self._ended.wait(settings.sweep_seconds):
             try:
-                if self._jumps.settled() and registry.take_lock(
-                    self._process.db, LOCK, self._process.name, hold
-                ):
-                    sweep_once(self._process)
+                mine = registry.take_lock(self._process.db, LOCK, self._process.name, hold)
+                self._calm.holds()  # also while another process sweeps: the silence before our turn is no disturbance
+                if mine:
+                    sweep_once(self._process, self._calm.holds)
             except StorageError as error:
                 log.warning("cannot sweep: %s", error)
+                self._calm.disturb()
             except Exception:
                 log.exception("the sweep failed")
         try:
@@ -66,30 +68,50 @@ class Sweep(threading.Thread):
             log.warning("the sweep's lease is left to run out")
 
 
-class JumpWatch:
-    """Notices when the wall clock ran away from the monotonic one, as after a laptop slept.
+class Calm:
+    """Whether an expired lease means a dead worker. For one lease it does not, after any of these:
 
-    All leases then look expired, though their workers are only about to renew them: the sweep waits one lease.
+    the wall clock ran away from the monotonic one, as after a laptop slept; the database failed or was frozen. All
+    leases then look expired, though their workers are only about to renew them.
     """
 
-    def __init__(self, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        lease_seconds: float,
+        sweep_seconds: float,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._lease = lease_seconds
-        self._offset = time.time() - time.monotonic()
-        self._settled_at = 0.0
+        self._longest_gap = sweep_seconds + lease_seconds / 2
+        self._wall = wall
+        self._monotonic = monotonic
+        self._offset = wall() - monotonic()
+        self._asked_at = self._calm_from = monotonic()
 
-    def settled(self) -> bool:
-        """False for one lease after a jump of more than half a lease."""
-        offset = time.time() - time.monotonic()
-        if abs(offset - self._offset) > self._lease / 2:
-            self._settled_at = time.monotonic() + self._lease
+    def disturb(self) -> None:
+        """The database failed: workers may not have reached it either."""
+        self._calm_from = self._monotonic() + self._lease
+
+    def holds(self) -> bool:
+        """Ask after each statement: a long time since the last answer is a frozen database, too."""
+        now = self._monotonic()
+        offset = self._wall() - now
+        if abs(offset - self._offset) > self._lease / 2 or now - self._asked_at > self._longest_gap:
+            self.disturb()
         self._offset = offset
-        return time.monotonic() >= self._settled_at
+        self._asked_at = now
+        return now >= self._calm_from
 
 
-def sweep_once(process: WorkerProcess) -> None:
+def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) -> None:
     """One round: requeues what dead runs held, then wakes due jobs that nobody was told of."""
-    for run in expired_runs(process.db, AT_ONCE):
-        take_back(process, run)
+    if calm():
+        for run in expired_runs(process.db, AT_ONCE):
+            if not calm():
+                break
+            take_back(process, run)
     wake_forgotten(process)
 
 

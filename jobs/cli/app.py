@@ -41,14 +41,19 @@ DATABASE: Commands = {
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. Raises what the command raises, and Typer's own usage errors."""
+    code = command_tree().main(list(arguments), prog_name="sostenuto", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+def command_tree() -> Any:
+    """The whole command, as Click knows it."""
     app = _group("Run LLM agents as durable jobs: every step is committed before the next.", MACHINE | JOBS)
     app.add_typer(_group("Files of a job's workspace.", FILES), name="files")
     app.add_typer(_group("Pieces: the workflows that jobs run.", PIECES), name="pieces")
     app.command("worker")(operating.worker)
     app.add_typer(_group("The database's schema.", DATABASE), name="db")
     app.callback(invoke_without_command=True)(_root)
-    code = typer.main.get_command(app).main(list(arguments), prog_name="sostenuto", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    return typer.main.get_command(app)
 
 
 def _group(text: str, commands: Commands) -> typer.Typer:

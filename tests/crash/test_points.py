@@ -93,11 +93,11 @@ def test_a_sweeper_dies_at(point: str, bench: CrashBench) -> None:
 def test_a_submitter_dies_at(point: str, bench: CrashBench) -> None:
     """Before its commit there is no job; after it the job runs. Submitting again with the key makes no second one."""
     bench.write_piece()
+    bench.worker().wait_for_log("is ready")  # and with it the broker
     submit = ("submit", "Do it.", "--piece", "crash", "--key", "once", "--json")
     died_by_kill(bench.commands.run(*submit, env=bench.env(SOSTENUTO_CRASH_POINT=point)))
     before = bench.job_ids()
     assert len(before) == (0 if point == "submit.committing" else 1)
-    bench.worker()
 
     again = bench.commands.run(*submit, env=bench.env())
 

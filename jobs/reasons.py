@@ -36,6 +36,7 @@ class Reason(StrEnum):
     CONTEXT_EXHAUSTED = "context_exhausted"
     NO_TRANSITION = "no_transition"
     TOO_MANY_MOVEMENTS = "too_many_movements"
+    TOO_MANY_REVISITS = "too_many_revisits"
     INTERNAL_ERROR = "internal_error"
     ABORTED_BY_AGENT = "aborted_by_agent"
     CANCELLED_BY_USER = "cancelled_by_user"
@@ -87,6 +88,9 @@ WORDINGS: dict[Reason, Wording] = {
     Reason.CONTEXT_EXHAUSTED: Wording("its context no longer fits the model's window: {detail}", _RETRY),
     Reason.NO_TRANSITION: Wording("the model never ended its movement: {detail}", _RETRY),
     Reason.TOO_MANY_MOVEMENTS: Wording("it used up its {limit} movements", _RETRY),
+    Reason.TOO_MANY_REVISITS: Wording(
+        "it came back to the movement {movement} after {limit} visits in a row", _RETRY
+    ),
     Reason.INTERNAL_ERROR: Wording("an error in Sostenuto: {detail}", "please report it, then " + _RETRY),
     Reason.ABORTED_BY_AGENT: Wording("its agent gave up: {detail}", _RETRY),
     Reason.CANCELLED_BY_USER: Wording("cancelled by {actor}", _RETRY),

@@ -29,10 +29,10 @@ from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.dispatch import BadArguments, decode_arguments, run_tool
 from worker.visit import begin_visit, load_tools
 
-MOST_NUDGES = 5  # replies in a row without a tool call
-MOST_TRUNCATED = 5  # replies in a row that were cut at the output limit
+MOST_FRUITLESS = 5  # replies in a row that ran no tool: text alone, or cut at the output limit
 MOST_BATCH_TOKENS = 60_000  # of the results of one reply's calls together
 LEAST_CALL_TOKENS = 1_000
+LEAST_TOLD_TOKENS = 100  # of a call's result where even that much does not fit the window
 
 INTERRUPTED = (
     "Interrupted: the worker died while this call was open. Its outcome is unknown. "
@@ -43,6 +43,9 @@ ONE_TRANSITION = "Not done: only the first transition of a reply counts."
 NUDGE = (
     "Your last reply had no tool call, and plain text does not end this movement. Go on with the work, "
     "or call `transition` when its conditions are met."
+)
+CUT_TEXT = (
+    "Your last reply was cut at the output limit and had no tool call. Say less, and go on in smaller steps."
 )
 
 
@@ -117,9 +120,9 @@ def fill_gap(job: JobRun) -> None:
     if job.unread:
         comments = job_store.list_comments(job.process.db, job.job_id, job.row["inbox_seen"])
         seen = comments[-1].number
-        parts.append(unread_text(comments, job.process.zone))
+        parts.append(unread_text(comments, job.process.zone, _room(job) // 4))
     if job.rows[-1].role == "assistant":
-        parts.append(NUDGE)
+        parts.append(CUT_TEXT if _is_cut(job.rows[-1]) else NUDGE)
     if parts:
         text = "\n\n".join(parts)
         gap = NewMessage("user", "gap", text, tokens=estimate_tokens(text))
@@ -140,13 +143,12 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
         return end_after_model_error(job, nothing, job.process.endpoint(request.model), checkpoint)
     checkpoint.steps = 1
     checkpoint.messages = [_assistant_message(reply)]
-    if reply.finish_reason == "length":
+    is_cut = reply.finish_reason == "length"
+    if is_cut:
         checkpoint.messages += [_error_result(call.id, call.name, TRUNCATED) for call in reply.tool_calls]
-        if _in_a_row(job.rows, "truncated") + 1 >= MOST_TRUNCATED:
-            data = {"detail": f"{MOST_TRUNCATED} replies in a row were cut at the output limit"}
-            return end(job, Event.FAIL, Reason.NO_TRANSITION, data, checkpoint=checkpoint)
-    elif not reply.tool_calls and _in_a_row(job.rows, "prose") + 1 >= MOST_NUDGES:
-        data = {"detail": f"{MOST_NUDGES} replies in a row had no tool call"}
+    if (is_cut or not reply.tool_calls) and _fruitless(job.rows) + 1 >= MOST_FRUITLESS:
+        problem = "was cut at the output limit" if is_cut else "had no tool call"
+        data = {"detail": f"{MOST_FRUITLESS} replies in a row ran no tool; the last one {problem}"}
         return end(job, Event.FAIL, Reason.NO_TRANSITION, data, checkpoint=checkpoint)
     job.commit(checkpoint)
     return None
@@ -190,18 +192,19 @@ def _stored_call(call: ToolCall) -> dict[str, object]:
     return stored
 
 
-def _in_a_row(rows: list[Message], kind: str) -> int:
-    """How many of the last replies were `prose` (no call) or `truncated`, without another between them."""
+def _fruitless(rows: list[Message]) -> int:
+    """How many of the last replies ran no tool, without one between them that did."""
     count = 0
     for row in reversed(rows):
-        if row.role != "assistant":
-            continue
-        truncated = (row.extra or {}).get("finish") == "length"
-        found = "truncated" if truncated else "prose" if not row.tool_calls else "working"
-        if found != kind:
-            break
-        count += 1
+        if row.role == "assistant":
+            if row.tool_calls and not _is_cut(row):
+                break
+            count += 1
     return count
+
+
+def _is_cut(row: Message) -> bool:
+    return (row.extra or {}).get("finish") == "length"
 
 
 # --- answering the calls of a reply ---
@@ -211,9 +214,9 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
     """Runs the open calls in order, each result its own commit; a transition is decided last, after its siblings."""
     load_tools(job)
     work = [call for call in calls if call.name != transition.NAME]
-    left = _batch_budget(job, len(work))
+    left, least = _batch_budget(job, len(work))
     for position, call in enumerate(work):
-        result = _result_of(job, call, max(left // (len(work) - position), LEAST_CALL_TOKENS))
+        result = _result_of(job, call, max(left // (len(work) - position), least))
         tokens = estimate_tokens(result.content)
         left -= tokens
         message = tool_message(call.id, call.name, result.content, is_error=result.is_error, tokens=tokens)
@@ -235,12 +238,21 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
     return decide(job, choices[0].id, choices[0].arguments) if choices else None
 
 
-def _batch_budget(job: JobRun, calls: int) -> int:
-    """Half of the room left in the window, shared by the calls of one reply."""
-    settings = job.process.settings
+def _batch_budget(job: JobRun, calls: int) -> tuple[int, int]:
+    """Tokens for the results of one reply's calls together, and the least for each.
+
+    Half of the room left in the window; 1,000 a call if they are more, and less where so much would not fit.
+    """
+    least = LEAST_CALL_TOKENS
+    if job.process.settings.context_window is not None:  # a guessed window may be far too small
+        least = max(min(least, _room(job) * 3 // 4 // max(calls, 1)), LEAST_TOLD_TOKENS)
+    return max(min(_room(job) // 2, MOST_BATCH_TOKENS), least * calls), least
+
+
+def _room(job: JobRun) -> int:
+    """Tokens left in the window, the next reply's set aside."""
     used: int = job.row["context_tokens"]
-    room = job.window - used - (settings.max_output_tokens or 0)
-    return max(min(room // 2, MOST_BATCH_TOKENS), LEAST_CALL_TOKENS * calls)
+    return job.window - used - (job.process.settings.max_output_tokens or 0)
 
 
 def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:

@@ -92,17 +92,36 @@ def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | No
 
 
 def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
-    checkpoint = Checkpoint(
-        Commit.TRANSITION,
-        messages=[_result(call_id, f"The movement {choice.next_step} begins.")],
-        events=[_noted(job, choice)],
-    )
     limit = job.piece.max_movements
     if job.row["visit"] >= limit:
-        return end(job, Event.FAIL, Reason.TOO_MANY_MOVEMENTS, {"limit": limit}, checkpoint=checkpoint)
-    checkpoint.values = next_visit(choice.next_step)
-    job.commit(checkpoint)
+        return _fail(job, call_id, Reason.TOO_MANY_MOVEMENTS, {"limit": limit}, f"its {limit} movements")
+    limit = job.piece.movement(choice.next_step).max_consecutive_revisits
+    if _visits_in_a_row(job, choice.next_step) >= limit:
+        data = {"limit": limit, "movement": choice.next_step}
+        return _fail(job, call_id, Reason.TOO_MANY_REVISITS, data, f"its {limit} visits of it in a row")
+    job.commit(
+        Checkpoint(
+            Commit.TRANSITION,
+            messages=[_result(call_id, f"The movement {choice.next_step} begins.")],
+            events=[_noted(job, choice)],
+            values=next_visit(choice.next_step),
+        )
+    )
     return None
+
+
+def _fail(job: JobRun, call_id: str, reason: Reason, data: dict[str, Any], used_up: str) -> Ending:
+    """Ends the job where the piece allows no further movement. After a retry the model reads why, and may end it."""
+    told = f"Not done: the job has used up {used_up}. End it, or go another way."
+    checkpoint = Checkpoint(Commit.END, messages=[_result(call_id, told, is_error=True)])
+    return end(job, Event.FAIL, reason, data, checkpoint=checkpoint)
+
+
+def _visits_in_a_row(job: JobRun, movement: str) -> int:
+    """How many of the last visits were of this movement, without another between them."""
+    visits = job_store.list_events_of_kind(job.process.db, job.job_id, "movement")
+    names = [(visit.data or {}).get("movement") for visit in reversed(visits)]
+    return next((index for index, name in enumerate(names) if name != movement), len(names))
 
 
 def next_visit(movement: str) -> dict[str, Any]:
@@ -125,7 +144,8 @@ def _noted(job: JobRun, choice: Transition) -> NewEvent:
         "from": job.row["movement"],
         "to": choice.next_step,
         "summary": _short(choice.summary),
-        "lessons": choice.lessons[: transition.LESSONS_CHARS],
+        # What is handed on where no lesson is given is the summary.
+        "lessons": (choice.lessons or choice.summary)[: transition.LESSONS_CHARS],
     }
     return NewEvent("transition", "agent", data=data)
 

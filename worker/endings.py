@@ -12,12 +12,15 @@ from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
 from storage.records import Checkpoint, Commit, Move, NewMessage, RunRef
+from storage.runs import read_wishes
+from storage.text import clean_text
 from worker.job_run import JobRun
 from worker.model.errors import ModelError, ModelErrorKind
 
 MOST_MODEL_FAILURES = 8  # calls in a row that failed for a passing reason
 FIRST_BACKOFF = 1.0  # seconds, doubled with each failure in a row
 LONGEST_BACKOFF = 120.0
+RATE_LIMIT_WAIT = 20.0  # where the endpoint does not say how long
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +48,43 @@ def end(
     checkpoint: Checkpoint | None = None,
     delay: float = 0.0,
 ) -> Ending:
-    """Commits the end of the run, with whatever else `checkpoint` holds, and returns it. Raises as `JobRun.commit`."""
+    """Commits the end of the run, with whatever else `checkpoint` holds, and returns it. Raises as `JobRun.commit`.
+
+    Where the job would go on later, but a person asked to cancel or pause it during the last step, that is done.
+    """
     checkpoint = checkpoint or Checkpoint(Commit.END)
     checkpoint.what = Commit.END
+    waits_as = target(State.RUNNING, event)
+    wished = _wished(job.process.db, job.ref) if event in _UNFINISHED else None
+    if wished is not None:
+        event, reason, data = wished
+        delay = 0.0
     checkpoint.move = running_move(event, reason, data, delay)
     state = State(checkpoint.move.target)
     if state in TERMINAL or state is State.PAUSED:
         checkpoint.values |= {
-            "final_token_count": job.row["context_tokens"],
+            "final_token_count": checkpoint.values.get("context_tokens", job.row["context_tokens"]),
             "final_message_count": len(job.rows) + len(checkpoint.messages),
         }
     if state is State.PAUSED:
-        checkpoint.values["resume_state"] = State.QUEUED
+        checkpoint.values["resume_state"] = State.QUEUED if waits_as is State.PAUSED else waits_as
     if state is State.FAILED:
         checkpoint.values["error_message"] = failure_text(reason, data)
     job.commit(checkpoint)
     return Ending(state, reason)
+
+
+_UNFINISHED = (Event.REQUEUE, Event.ASK, Event.AWAIT_SUBTASKS)  # ends of a run after which its job goes on
+
+
+def _wished(db: Database, ref: RunRef) -> tuple[Event, Reason, dict[str, Any]] | None:
+    """A cancel or a pause that people asked of the run's job, as the end to make instead."""
+    wishes = read_wishes(db, [ref.run_id]).get(ref.run_id)
+    if wishes is not None and wishes.cancel:
+        return Event.CANCEL, Reason.CANCELLED_BY_USER, {"actor": "a person"}
+    if wishes is not None and wishes.pause:
+        return Event.PAUSE, Reason.PAUSED_BY_USER, {"actor": "a person"}
+    return None
 
 
 def running_move(
@@ -83,14 +107,16 @@ def running_move(
 
 def give_back(db: Database, ref: RunRef, worker: str) -> None:
     """Requeues the job of a run that stopped without an ending of its own. Raises LeaseLost, StorageError."""
-    move = running_move(Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
+    event, reason, data = _wished(db, ref) or (Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
+    move = running_move(event, reason, data)
     move.forgives_attempts = False
-    commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move))
+    values = {"resume_state": State.QUEUED} if event is Event.PAUSE else {}
+    commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values=values))
 
 
 def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> None:
     """Fails the job of a run that could not even load it. Raises LeaseLost, StorageError."""
-    data = {"detail": detail}
+    data = {"detail": clean_text(detail)}
     values = {"error_message": failure_text(reason, data)}
     commit_if_run_owns(
         db, ref, Checkpoint(Commit.END, values=values, move=running_move(Event.FAIL, reason, data))
@@ -145,28 +171,38 @@ _FINAL_REASONS = {
 def end_after_model_error(job: JobRun, error: ModelError, endpoint: str, checkpoint: Checkpoint) -> Ending:
     """A passing failure gives the job back with a due time, freeing the worker; any other one fails it."""
     detail = str(error)
-    failures = job.row["model_failures"] + 1
-    data: dict[str, Any]
     if error.kind in _FINAL_REASONS:
         return end(job, Event.FAIL, _FINAL_REASONS[error.kind], {"detail": detail}, checkpoint=checkpoint)
-    if failures >= MOST_MODEL_FAILURES and error.kind is not ModelErrorKind.RATE_LIMIT:
+    if error.kind is ModelErrorKind.RATE_LIMIT:
+        return _wait_for_rate_limit(job, error, endpoint, checkpoint)
+    failures = job.row["model_failures"] + 1
+    data: dict[str, Any]
+    if failures >= MOST_MODEL_FAILURES:
         data = {"detail": f"{failures} calls in a row failed, the last one: {detail}"}
         return end(job, Event.FAIL, Reason.MODEL_ERROR, data, checkpoint=checkpoint)
-    delay = _backoff(failures, error.retry_after)
-    until = job.process.db.clock() + delay
+    wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (failures - 1))
+    delay = _spread(wait if error.retry_after is None else error.retry_after)
     checkpoint.values["model_failures"] = failures
-    if error.kind is ModelErrorKind.RATE_LIMIT:
-        registry.cool_down(job.process.db, endpoint, delay, detail)
-        data = {"endpoint": endpoint, "until": until, "detail": detail}
-        return end(job, Event.REQUEUE, Reason.RATE_LIMITED, data, checkpoint=checkpoint, delay=delay)
-    data = {"detail": detail, "until": until}
+    data = {"detail": detail, "until": job.process.db.clock() + delay}
     return end(job, Event.REQUEUE, Reason.MODEL_UNAVAILABLE, data, checkpoint=checkpoint, delay=delay)
 
 
-def _backoff(failures: int, retry_after: float | None) -> float:
-    """Seconds until the next try: what the endpoint said, else doubling; spread, so that jobs do not come in step."""
-    wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (failures - 1)) if retry_after is None else retry_after
-    return max(0.1, wait) * random.uniform(1.0, 1.2)
+def _wait_for_rate_limit(job: JobRun, error: ModelError, endpoint: str, checkpoint: Checkpoint) -> Ending:
+    """A busy endpoint is no broken one: the wait counts as no failure, and all workers share it.
+
+    The shared cooldown ends when the endpoint said; only the jobs come back spread. (Spread too, it would be set anew,
+    and longer, by each job that finds it: it would never end.)
+    """
+    wait = RATE_LIMIT_WAIT if error.retry_after is None else error.retry_after
+    registry.cool_down(job.process.db, endpoint, wait, str(error))
+    delay = _spread(wait)
+    data = {"endpoint": endpoint, "until": job.process.db.clock() + delay, "detail": str(error)}
+    return end(job, Event.REQUEUE, Reason.RATE_LIMITED, data, checkpoint=checkpoint, delay=delay)
+
+
+def _spread(seconds: float) -> float:
+    """A wait a little longer, by chance, so that jobs do not come back in step."""
+    return max(0.1, seconds) * random.uniform(1.0, 1.2)
 
 
 def tool_message(call_id: str, name: str, content: str, *, is_error: bool, tokens: int) -> NewMessage:

@@ -12,6 +12,7 @@ from storage import jobs as job_store
 from storage import transcript
 from storage.checkpoints import commit_if_run_owns
 from storage.records import Checkpoint, Committed, Message, RunRef
+from storage.text import clean_json
 from worker.live import LiveRun
 from worker.tools.base import Tool
 
@@ -92,6 +93,7 @@ class JobRun:
         checkpoint.active_seconds = now - self._marked
         if checkpoint.move is not None and not self.committed_steps:
             checkpoint.move.forgives_attempts = False
+        checkpoint.values = clean_json(checkpoint.values)  # so that the view is what the database holds
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
         self._take_over(checkpoint, committed)
@@ -109,7 +111,7 @@ class JobRun:
             self.row["visit_seq"] = committed.messages[0].seq
             self.rows.clear()
         self.rows.extend(committed.messages)
-        self.live.pause = self.live.pause or committed.pause_requested
+        self.live.pause = committed.pause_requested  # also False again: a pause may be withdrawn
         if committed.cancel_requested:
             self.live.cancel.cancel("cancel")
 

@@ -5,6 +5,7 @@ Built once, when the movement starts, and stored: later requests repeat it byte 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -12,11 +13,15 @@ from datetime import datetime, tzinfo
 from jobs.pieces import ABORT, ASK, COMPLETE, WAIT_SUBTASKS, Movement
 from jobs.workspace import Listing, human
 from storage.records import Comment
+from worker.tokens import estimate_tokens
 
 THREAD_REMARKS = 5
 REMARK_CHARS = 500
 UNREAD_SHOWN = 20
 UNREAD_CHARS = 4000
+LEAST_UNREAD_TOKENS = 500
+FILES_CHARS = 20_000
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def time_block(now: float, zone: tzinfo) -> Block:
 
 def remarks_block(remarks: Sequence[Comment], zone: tzinfo, unread: Sequence[Comment]) -> Block | None:
     """The thread's last remarks, cut; unread comments that are not whole here are announced by number."""
-    if not remarks:
+    if not remarks and not unread:
         return None
     shown = remarks[-THREAD_REMARKS:]
     lines = ["## Comments", *(remark_line(remark, zone, REMARK_CHARS) for remark in shown)]
@@ -92,12 +97,26 @@ def remarks_block(remarks: Sequence[Comment], zone: tzinfo, unread: Sequence[Com
     return Block("comments", "\n".join(lines))
 
 
-def unread_text(unread: Sequence[Comment], zone: tzinfo) -> str:
-    """Comments that arrived while the agent worked, for the gap before its next call."""
-    shown = unread[-UNREAD_SHOWN:]
-    cut = [remark.number for remark in shown if len(remark.text) > UNREAD_CHARS]
-    missing = [remark.number for remark in unread[:-UNREAD_SHOWN]] + cut
-    lines = ["New comments:", *(remark_line(remark, zone, UNREAD_CHARS) for remark in shown)]
+def unread_text(unread: Sequence[Comment], zone: tzinfo, room: int) -> str:
+    """Comments that arrived while the agent worked, for the gap before its next call: the newest 20 at most.
+
+    They take about `room` tokens (at least 500) in all; what is cut or left out for it is announced.
+    """
+    shown: list[str] = []
+    cut: list[int] = []
+    left = max(room, LEAST_UNREAD_TOKENS)
+    for remark in reversed(unread[-UNREAD_SHOWN:]):
+        limit = UNREAD_CHARS
+        if estimate_tokens(remark.text[:limit]) > left:
+            if shown:
+                break
+            limit = left // 2  # no script takes more than two tokens a character
+        shown.append(remark_line(remark, zone, limit))
+        left -= estimate_tokens(shown[-1])
+        if len(remark.text) > limit:
+            cut.append(remark.number)
+    missing = [remark.number for remark in unread[: len(unread) - len(shown)]] + cut[::-1]
+    lines = ["New comments:", *reversed(shown)]
     if missing:
         lines.append(_announcement(missing))
     return "\n".join(lines)
@@ -121,11 +140,22 @@ def files_block(listing: Listing) -> Block:
     """What lies in input/ and output/, with the total where not all is listed."""
     if not listing.entries:
         return Block("files", "## Files\ninput/ and output/ are empty.")
-    lines = ["## Files", *(f"{entry.path} ({_size(entry.kind, entry.size)})" for entry in listing.entries)]
-    if listing.total > len(listing.entries) or not listing.complete:
+    lines: list[str] = []
+    left = FILES_CHARS
+    for entry in listing.entries:
+        line = f"{_visible(entry.path)} ({_size(entry.kind, entry.size)})"
+        if (left := left - len(line) - 1) < 0:
+            break
+        lines.append(line)
+    if listing.total > len(lines) or not listing.complete:
         total = f"{listing.total}" if listing.complete else f"at least {listing.total}"
         lines.append(f"… {total} files in all; find the others with Glob.")
-    return Block("files", "\n".join(lines))
+    return Block("files", "\n".join(["## Files", *lines]))
+
+
+def _visible(path: str) -> str:
+    """A path on one line: a file's name may hold line ends, and must not look like a block of its own."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), path)
 
 
 def _size(kind: str, size: int) -> str:

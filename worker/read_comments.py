@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any
 
 from storage import jobs as store
 from storage.engine import Database
+from storage.records import Comment
 from worker.prompts import remark_line
+from worker.tokens import estimate_tokens
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
-from worker.tools.text import cut_to_budget
+from worker.tools.text import prefix_that_fits
 
 _MOST = 50
-_CUT = "[cut here: read fewer comments at a time]"
+_NOTICE_TOKENS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class ReadComments:
     job_id: str
     zone: tzinfo
     name: str = "read_comments"
-    description: str = "Reads comments of this job in full, by number."
+    description: str = "Reads comments of this job in full, by number; what does not fit says how to read on."
     crash: CrashPolicy = CrashPolicy.REPEATABLE
     edits: bool = False
 
@@ -43,13 +45,19 @@ class ReadComments:
                     "minimum": 1,
                     "description": f"number of the last; at most {_MOST} at a time",
                 },
+                "offset": {
+                    "type": "integer",
+                    "minimum": 0,
+                    "description": "characters of the first comment to pass over",
+                },
             },
             "required": ["first"],
         }
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         first = arguments["first"]
-        last = min(arguments.get("last", first), first + _MOST - 1)
+        wanted = arguments.get("last", first)
+        last = min(wanted, first + _MOST - 1)
         found = [
             remark
             for remark in store.list_comments(self.db, self.job_id, first - 1, _MOST)
@@ -57,5 +65,29 @@ class ReadComments:
         ]
         if not found:
             return ToolResult(f"There is no comment {first}.", is_error=True)
-        text = "\n\n".join(remark_line(remark, self.zone, len(remark.text)) for remark in found)
-        return ToolResult(cut_to_budget(text, context.budget_tokens, _CUT))
+        return ToolResult(self._told(found, arguments.get("offset", 0), wanted, context.budget_tokens))
+
+    def _told(self, found: list[Comment], offset: int, wanted: int, budget: int) -> str:
+        """The comments as far as they fit, and where the next call goes on."""
+        parts: list[str] = []
+        left = budget - _NOTICE_TOKENS
+        for remark in found:
+            rest = replace(remark, text=remark.text[offset:])
+            line = remark_line(rest, self.zone, len(rest.text))
+            if parts and estimate_tokens(line) > left:
+                return _cut(parts, f"first={remark.number}")
+            if estimate_tokens(line) > left:
+                header = estimate_tokens(remark_line(replace(remark, text=""), self.zone, 0))
+                fits = prefix_that_fits(rest.text, max(left - header, 1))
+                parts.append(remark_line(replace(rest, text=rest.text[:fits]), self.zone, fits))
+                return _cut(parts, f"first={remark.number}, offset={offset + fits}")
+            parts.append(line)
+            left -= estimate_tokens(line)
+            offset = 0
+        if found[-1].number < wanted and len(found) == _MOST:
+            return _cut(parts, f"first={found[-1].number + 1}")
+        return "\n\n".join(parts)
+
+
+def _cut(parts: list[str], rest: str) -> str:
+    return "\n\n".join([*parts, f"[cut here: read on with {rest}]"])

@@ -50,4 +50,4 @@ def schema(movement: Movement) -> dict[str, Any]:
 def parse(movement: Movement, arguments: str) -> Transition:
     """Raises BadArguments with a message for the model."""
     given = decode_arguments(arguments, parameters(movement))
-    return Transition(given["next_step"], given["summary"], given.get("lessons") or "")
+    return Transition(given["next_step"], given["summary"], given.get("lessons", "").strip())

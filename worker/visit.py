@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from jobs.pieces.model import ENDINGS
 from jobs.workspace import list_workspace
 from storage import jobs as job_store
 from storage.records import Checkpoint, Commit, NewEvent, NewMessage
 from worker import transition
+from worker.allowed_commands import LimitedBash
 from worker.job_run import JobRun
 from worker.prompts import (
     THREAD_REMARKS,
@@ -71,15 +73,17 @@ def _blocks(job: JobRun) -> list[Block]:
 
 
 def _lessons(job: JobRun) -> str:
-    """What earlier movements handed over, oldest dropped first until 2,000 characters hold them."""
+    """What earlier movements handed over: 2,000 characters in all, the oldest dropped, the newest cut to fit."""
     kept: list[str] = []
     room = transition.LESSONS_CHARS
     for event in reversed(job_store.list_events_of_kind(job.process.db, job.job_id, "transition")):
         data = event.data or {}
-        lesson = f"- {data['from']}: {data['lessons'] or data['summary']}"
-        if len(lesson) + 1 > room:
+        if data["to"] in ENDINGS:  # a question asked on the way ends no movement
+            continue
+        lesson = f"- {data['from']}: {data['lessons']}"
+        if kept and len(lesson) > room:
             break
-        kept.append(lesson)
+        kept.append(lesson[:room])
         room -= len(lesson) + 1
     return "\n".join(reversed(kept))
 
@@ -90,6 +94,8 @@ def load_tools(job: JobRun) -> None:
         return
     movement = job.movement
     tools = job.process.catalogue.select(movement.allowed_tools, edit=movement.edit)
+    if "Bash" in tools and movement.allowed_commands is not None:
+        tools["Bash"] = LimitedBash(tools["Bash"], tuple(movement.allowed_commands))
     comments = ReadComments(job.process.db, job.job_id, job.process.zone)
     job.tools = tools | {comments.name: comments}
     job.tools_of = movement.name

@@ -22,12 +22,11 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 REQUIRED = {
-    ".ci", "CONTRIBUTING.md", "Dockerfile", "Makefile", "Procfile", "README.md", "docker-compose.yml", "jobs",
-    "pyproject.toml", "requirements-dev.txt", "requirements.txt", "storage", "tests", "worker",
+    ".ci", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "Makefile", "Procfile", "README.md",
+    "benchmarks", "docker-compose.yml", "docs", "examples", "jobs", "pyproject.toml", "requirements-dev.txt", "requirements.txt", "storage", "tests", "worker",
 }  # fmt: skip
 ALLOWED = REQUIRED | {
-    ".dockerignore", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "benchmarks", "docs", "examples",
-    "sostenuto",
+    ".dockerignore", ".gitignore", "LICENSE", "sostenuto",
 }  # fmt: skip
 
 
@@ -217,13 +216,10 @@ def test_ci_runs_exactly_make_check() -> None:
     assert (ROOT / ".ci/run").read_text().rstrip().splitlines()[-1] == "make check"
 
 
-def test_the_procfile_starts_workers_of_both_queues() -> None:
+def test_the_procfile_starts_a_worker() -> None:
     lines = [line for line in (ROOT / "Procfile").read_text().splitlines() if not line.startswith("#")]
     commands = dict(line.split(": ", 1) for line in lines)
-    assert commands == {
-        "worker": "exec .venv/bin/sostenuto worker --queues agent",
-        "context": "exec .venv/bin/sostenuto worker --queues context",
-    }
+    assert commands == {"worker": "exec .venv/bin/sostenuto worker"}
 
 
 @functools.cache
@@ -256,7 +252,7 @@ def test_compose_has_no_default_secret() -> None:
 def test_compose_migrates_before_it_works() -> None:
     services = _compose()["services"]
     assert services["migrate"]["command"] == ["db", "upgrade"]
-    for name, queue in (("worker", "agent"), ("context-worker", "context")):
-        assert services[name]["command"] == ["worker", "--queues", queue]
-        assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
-        assert services[name]["cap_drop"] == ["ALL"]
+    worker = services["worker"]
+    assert worker["command"] == ["worker"]
+    assert worker["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+    assert worker["cap_drop"] == ["ALL"]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def worker(
     queues: Annotated[
-        str | None, typer.Option("--queues", metavar="NAMES", help="agent, context, or both with a comma.")
+        str | None,
+        typer.Option("--queues", metavar="NAMES", help="Queues to serve, with commas; default: all."),
     ] = None,
     concurrency: Annotated[
         int | None,

@@ -1,7 +1,8 @@
 """Named moments at which a process may die: before and after every commit, model call, tool effect and publish.
 
 In production they do nothing. With SOSTENUTO_CRASH_POINT=NAME (or NAME:N for its Nth time) in its environment a process
-kills itself there, as a power cut would: so the tests prove that another worker finishes its jobs.
+kills itself there, as a power cut would: so the tests prove that another worker finishes its jobs. With NAME:N:stop it
+stops itself instead and can be continued: a zombie.
 """
 
 from __future__ import annotations
@@ -52,16 +53,17 @@ class _Fuse:
     """The one armed point of this process, and how often it may still be passed."""
 
     def __init__(self, armed: str) -> None:
-        name, _, count = armed.partition(":")
+        name, count, how, *_ = [*armed.split(":"), "", ""]
         self.point = CrashPoint(name)
         self._left = int(count or 1)
+        self._signal = signal.SIGSTOP if how == "stop" else signal.SIGKILL
         self._lock = threading.Lock()
 
     def burn(self) -> None:
         with self._lock:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._signal)
 
 
 _fuse = _Fuse(os.environ[VARIABLE]) if VARIABLE in os.environ else None

@@ -150,6 +150,8 @@ def died_by_kill(command: CommandProcess) -> None:
     assert command.returncode == -signal.SIGKILL, command.log()
 
 
-def make_installation(database_url: str, data_dir: Path) -> Installation:
-    settings = Settings(database_url=database_url, data_dir=data_dir, pieces_dir=data_dir / "pieces")
+def make_installation(database_url: str, data_dir: Path, broker_url: str | None = None) -> Installation:
+    settings = Settings(
+        database_url=database_url, data_dir=data_dir, pieces_dir=data_dir / "pieces", broker_url=broker_url
+    )
     return Installation(settings, Database(database_url))

@@ -1,0 +1,162 @@
+"""A crash bench with more to look at: a broker of the test's own, every row of a job, zombies that hold no lock."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from jobs.submit import SubmitRequest, submit
+from jobs.workspace import workspace_path
+from storage.models import metadata
+from storage.runs import list_runs
+from tests.crash.bench import CrashBench
+from tests.servers.redis import RedisServer
+from tests.servers.workers import CommandProcess
+from tests.strict_endpoint import Call, ChatRequest, Reply
+from tests.waiting import wait_until
+
+READY = "is ready: queues"
+PIECE = """
+name: plain
+description: One movement with every tool.
+initial_movement: work
+movements:
+  - name: work
+    edit: true
+    persona: Works.
+    instruction: Do the work.
+    allowed_tools: ["*"]
+    rules: [{condition: done, next: COMPLETE}]
+"""
+COMPLETE = Reply(calls=(Call("transition", {"next_step": "COMPLETE", "summary": "all done"}),))
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("Bash", {"command": command}),))
+
+
+def story(*replies: Reply) -> Callable[[ChatRequest], Reply]:
+    """A mind that says these replies in turn to each job, whatever was interrupted in between."""
+    return lambda request: replies[request.replies]
+
+
+@dataclass
+class Bench(CrashBench):
+    """Leases are as long as in production unless a test says otherwise: only what it is about ends one."""
+
+    broker: RedisServer
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def env(self, **more: str) -> dict[str, str]:
+        usual = {
+            "SOSTENUTO_BROKER_URL": self.broker.url,
+            "SOSTENUTO_LEASE_SECONDS": "15",
+            "SOSTENUTO_SLICE_STEPS": "200",
+            "SOSTENUTO_GRACE_SECONDS": "0.2",
+        }
+        return super().env() | usual | self.environment | more
+
+    def start(self, *arguments: str, **env: str) -> CommandProcess:
+        """A worker; returns when it takes jobs."""
+        worker = self.commands(*(arguments or ("--concurrency", "4")), env=self.env(**env))
+        worker.wait_for_log(READY)
+        return worker
+
+    def submit(self, instruction: str = "Do it.") -> str:
+        self.write_pieces()
+        return submit(self.installation, SubmitRequest(instruction, piece="plain"), "local").job.id
+
+    def write_pieces(self) -> None:
+        self.write_piece()
+        folder = self.installation.settings.pieces_dir
+        assert folder is not None
+        (folder / "plain.yaml").write_text(PIECE)
+
+    def cli(self, *arguments: str) -> str:
+        """A command that must succeed; returns what it printed."""
+        command = self.commands.run(*arguments, env=self.env())
+        assert command.wait() == 0, command.log()
+        return command.log()
+
+    def file(self, job_id: str, name: str) -> Path:
+        """A file in the job's output folder."""
+        return workspace_path(self.installation.settings.data_dir, job_id) / "output" / name
+
+    def wait_file(self, job_id: str, name: str) -> Path:
+        """Waits until a command of the job has made it."""
+        file = self.file(job_id, name)
+        wait_until(file.exists, 60, f"{file} is there")
+        return file
+
+    def runs(self, job_id: str) -> list[dict[str, Any]]:
+        return list_runs(self.installation.db, job_id)
+
+    def deaths(self, job_id: str) -> int:
+        """How many of the job's runs were counted as a death."""
+        return sum(run["outcome"] == "lost" for run in self.runs(job_id))
+
+    def rows(self, job_id: str) -> dict[str, list[tuple[Any, ...]]]:
+        """Everything the database holds of the job."""
+        found: dict[str, list[tuple[Any, ...]]] = {}
+        with self.installation.db.read() as conn:
+            for table in metadata.sorted_tables:
+                key = table.c.id if table.name == "jobs" else table.c.get("job_id")
+                if key is not None:
+                    rows = conn.execute(sa.select(table).where(key == job_id).order_by(*table.primary_key))
+                    found[table.name] = [tuple(row) for row in rows]
+        return found
+
+    def holds_no_lock(self) -> bool:
+        """Whether the database takes a write now; call it while every worker is stopped or dead."""
+        url = self.installation.db.url
+        if self.installation.db.is_sqlite:
+            connection = sqlite3.connect(str(url.database), timeout=1, isolation_level=None)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            finally:
+                connection.close()
+            return True
+        with self.installation.db.read() as conn:
+            waiting = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND state <> 'idle' AND backend_type = 'client backend'"
+            )
+            return conn.execute(sa.text(waiting)).scalar_one() == 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process lies still after a SIGSTOP."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def endless_command() -> tuple[str, str]:
+    """A command that never ends by itself, and the words by which its processes are told from all others."""
+    words = f"sleep 86399.{uuid.uuid4().int % 10**9:09d}"
+    return words, words
+
+
+def running(words: str) -> list[int]:
+    """Pids of living processes whose arguments end with these words, in sandboxes as well."""
+    wanted = "\0".join(words.split()).encode()
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                arguments = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if arguments.rstrip(b"\0").endswith(wanted):
+                found.append(int(process.name))
+    return found
+
+
+def job_of(request: ChatRequest) -> str:
+    return request.label.partition("/")[0]

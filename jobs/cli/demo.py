@@ -165,7 +165,7 @@ class _Demo:
         for name, fact in facts.items():
             render.line((f"  {name:<9}", "dim"), fact)
         if self._model.note:
-            wrapped(f"{'':11}{self._model.note}: so the script answers.", 11, "yellow")
+            wrapped(f"{self._model.note}: so the script answers.", 11, "yellow")
         elif self._model.name is None:
             render.line((f"{'':11}For a real one set OPENAI_API_KEY and SOSTENUTO_MODEL.", "dim"))
         render.line()

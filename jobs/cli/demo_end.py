@@ -112,7 +112,7 @@ def _show_result(report: Path) -> None:
     render.line((hints.short_path(report), "cyan"))
     render.line()
     for line in lines[:_RESULT_LINES]:
-        show_cut("  " + line)
+        show_cut(f"  {line}".rstrip())
     if len(lines) > _RESULT_LINES:
         render.line((f"  … {len(lines) - _RESULT_LINES} more lines", "dim"))
 

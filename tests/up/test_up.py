@@ -37,7 +37,7 @@ def test_it_runs_jobs_and_stops_in_order_with_all_it_started(
 
 
 def test_it_is_quiet_in_a_pipe(up: UpFactory) -> None:
-    command = up.started()
+    command = up.started("--workers", "1")
     command.term()
     command.wait()
     assert len(command.log().splitlines()) == 3, command.log()  # up, stopping, stopped

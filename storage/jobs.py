@@ -217,10 +217,25 @@ def _events(db: Database, *where: sa.ColumnElement[bool], limit: int | None) -> 
         return [HistoryEvent(**row) for row in rows.mappings()]
 
 
-def thread_remarks(db: Database, job_id: str, limit: int) -> list[Comment]:
-    """The last `limit` remarks of the job's thread, oldest first."""
+_THREAD_KEY = (jobs.c.task_type, jobs.c.task_identifier, jobs.c.repository, jobs.c.user)
+
+
+def thread_remarks(db: Database, job: JobRow, limit: int) -> list[Comment]:
+    """The last `limit` remarks of the job's thread, oldest first.
+
+    The thread is the job and its owner's other jobs with the same key: task type, identifier, repository and user, as
+    given. A job without a task identifier is a thread of its own.
+    """
+    thread = jobs.c.id == job["id"]
+    if job["task_identifier"]:
+        same_key = (column.is_not_distinct_from(job[column.name]) for column in _THREAD_KEY)
+        thread = sa.or_(thread, sa.and_(jobs.c.owner == job["owner"], *same_key))
     statement = (
-        sa.select(comments).where(comments.c.job_id == job_id).order_by(comments.c.number.desc()).limit(limit)
+        sa.select(comments)
+        .join(jobs, jobs.c.id == comments.c.job_id)
+        .where(thread)
+        .order_by(comments.c.created_at.desc(), comments.c.number.desc())
+        .limit(limit)
     )
     with db.read() as conn:
         return [Comment(**row) for row in conn.execute(statement).mappings()][::-1]

@@ -84,13 +84,16 @@ def time_block(now: float, zone: tzinfo) -> Block:
     return Block("time", f"## Now\n{text}")
 
 
-def remarks_block(remarks: Sequence[Comment], zone: tzinfo, unread: Sequence[Comment]) -> Block | None:
+def remarks_block(
+    job_id: str, remarks: Sequence[Comment], unread: Sequence[Comment], zone: tzinfo
+) -> Block | None:
     """The thread's last remarks, cut; unread comments that are not whole here are announced by number."""
     if not remarks and not unread:
         return None
     shown = remarks[-THREAD_REMARKS:]
-    lines = ["## Comments", *(remark_line(remark, zone, REMARK_CHARS) for remark in shown)]
-    whole = {remark.number for remark in shown if len(remark.text) <= REMARK_CHARS}
+    lines = ["## Comments", *(remark_line(remark, zone, REMARK_CHARS, job_id) for remark in shown)]
+    own = [remark for remark in shown if remark.job_id == job_id]
+    whole = {remark.number for remark in own if len(remark.text) <= REMARK_CHARS}
     missing = [remark.number for remark in unread if remark.number not in whole]
     if missing:
         lines.append(_announcement(missing))
@@ -122,12 +125,16 @@ def unread_text(unread: Sequence[Comment], zone: tzinfo, room: int) -> str:
     return "\n".join(lines)
 
 
-def remark_line(remark: Comment, zone: tzinfo, limit: int) -> str:
-    """One remark with its number, author and time, its text cut at `limit` characters."""
+def remark_line(remark: Comment, zone: tzinfo, limit: int, reader: str | None = None) -> str:
+    """One remark with its number, author and time, its text cut at `limit` characters.
+
+    One of another job than the `reader`'s (in the same thread) names that job instead: its number means nothing here.
+    """
     moment = datetime.fromtimestamp(remark.created_at, zone).strftime("%Y-%m-%d %H:%M")
     kind = "" if remark.kind == "comment" else f" ({remark.kind})"
     text = remark.text if len(remark.text) <= limit else f"{remark.text[:limit]} […cut]"
-    return f"[{remark.number}] {remark.author}{kind}, {moment}: {text}"
+    place = f"job {remark.job_id[-8:]}" if reader not in (None, remark.job_id) else str(remark.number)
+    return f"[{place}] {remark.author}{kind}, {moment}: {text}"
 
 
 def _announcement(numbers: Sequence[int]) -> str:

@@ -60,12 +60,13 @@ def _blocks(job: JobRun) -> list[Block]:
     unread = job_store.list_comments(process.db, job.job_id, job.row["inbox_seen"]) if job.unread else []
     # What arrived since the last commit is left for the first gap: it is not counted as read here.
     unread = [remark for remark in unread if remark.number <= job.row["inbox_total"]]
-    remarks = job_store.thread_remarks(process.db, job.job_id, THREAD_REMARKS)
-    known = [remark for remark in remarks if remark.number <= job.row["inbox_total"]]
+    remarks = job_store.thread_remarks(process.db, job.row, THREAD_REMARKS)
+    later = job.row["inbox_total"]
+    known = [remark for remark in remarks if remark.job_id != job.job_id or remark.number <= later]
     blocks = [
         lessons_block(_lessons(job), japanese=bool(_KANA.search(job.instruction))),
         time_block(process.db.clock(), process.zone),
-        remarks_block(known, process.zone, unread),
+        remarks_block(job.job_id, known, unread, process.zone),
         files_block(list_workspace(job.workspace)),
         instruction_block(job.instruction),
     ]

@@ -219,3 +219,31 @@ def test_a_comment_to_a_failed_job_is_read_after_the_retry(stage: Stage) -> None
     stage.run()
     assert shown(stage, "try again") == 1
     assert stage.job(job_id).unread_comments == 0
+
+
+def test_the_head_shows_the_thread_of_earlier_jobs_on_the_same_thing(stage: Stage) -> None:
+    """Comments, questions and results of the owner's other jobs with the same key; five at most, nobody else's."""
+    key = {"task_type": "github_issue", "task_identifier": "7", "repository": "a/b"}
+    stage.tell(go("COMPLETE", "the first result"))
+    first = stage.submit(**key)
+    stage.comment(first, "an old remark", author="bob")
+    stage.run()
+    stage.play(COMPLETE, **key | {"task_identifier": "8"})
+    stage.tell(COMPLETE)
+    second = stage.submit(**key)
+    for number in range(3):
+        stage.comment(second, f"remark {number}")
+
+    stage.run()
+
+    comments = re.search(
+        r"## Comments\n(.*?)\n\n##", stage.endpoint.requests[-1].messages[1]["content"], re.DOTALL
+    )
+    assert comments is not None
+    assert [re.sub(STAMP, "TIME", line) for line in comments[1].splitlines()] == [
+        f"[job {first[-8:]}] bob, TIME: an old remark",
+        f"[job {first[-8:]}] agent (result), TIME: the first result",
+        "[1] ann, TIME: remark 0",
+        "[2] ann, TIME: remark 1",
+        "[3] ann, TIME: remark 2",
+    ]

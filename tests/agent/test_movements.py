@@ -294,7 +294,7 @@ def a_comment(number: int, text: str) -> Comment:
 
 def test_unread_comments_are_announced_even_where_none_can_be_shown() -> None:
     """Five newer comments between two reads: those that count as read must at least be named."""
-    block = remarks_block([], UTC, [a_comment(1, "hello")])
+    block = remarks_block("job", [], [a_comment(1, "hello")], UTC)
     assert block is not None
     assert "1 unread (1)" in block.text
 

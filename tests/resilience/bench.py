@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from jobs.installation import Installation
 from jobs.submit import SubmitRequest, submit
 from jobs.workspace import workspace_path
 from storage.models import metadata
@@ -19,6 +20,7 @@ from tests.crash.bench import CrashBench
 from tests.servers.redis import RedisServer
 from tests.servers.workers import CommandProcess
 from tests.strict_endpoint import Call, ChatRequest, Reply
+from tests.strict_endpoint.endpoint import Gate
 from tests.waiting import wait_until
 
 READY = "is ready: queues"
@@ -52,6 +54,8 @@ class Bench(CrashBench):
 
     broker: RedisServer
     environment: dict[str, str] = field(default_factory=dict)
+    gates: list[Gate] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)  # jobs submitted while something was away
 
     def env(self, **more: str) -> dict[str, str]:
         usual = {
@@ -71,6 +75,14 @@ class Bench(CrashBench):
     def submit(self, instruction: str = "Do it.") -> str:
         self.write_pieces()
         return submit(self.installation, SubmitRequest(instruction, piece="plain"), "local").job.id
+
+    def submit_silently(self) -> str:
+        """A job whose wake-up is lost."""
+        unheard = Installation(
+            self.installation.settings.model_copy(update={"broker_url": "redis://127.0.0.1:1/0"}),
+            self.installation.db,
+        )
+        return submit(unheard, SubmitRequest("Do it.", piece="plain"), "local").job.id
 
     def write_pieces(self) -> None:
         self.write_piece()
@@ -129,7 +141,7 @@ class Bench(CrashBench):
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                 " AND pid <> pg_backend_pid() AND state <> 'idle' AND backend_type = 'client backend'"
             )
-            return conn.execute(sa.text(waiting)).scalar_one() == 0
+            return bool(conn.execute(sa.text(waiting)).scalar_one() == 0)
 
 
 def is_stopped(pid: int) -> bool:

@@ -63,6 +63,10 @@ class CommandProcess:
         """SIGTERM to the command's own process, as a supervisor sends it; does not wait."""
         self._process.send_signal(signal.SIGTERM)
 
+    def send(self, number: signal.Signals) -> None:
+        """Any signal to the command's own process."""
+        self._process.send_signal(number)
+
     def interrupt(self) -> None:
         """SIGINT to the command and its descendants, as Ctrl-C in a terminal does; does not wait."""
         signal_tree(self.pid, signal.SIGINT)

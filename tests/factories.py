@@ -14,7 +14,7 @@ from jobs.states import LEASED, TERMINAL, Event, State
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database, wall_clock
 from storage.models import job_events, job_inputs, jobs, runs
-from storage.records import Checkpoint, Commit, Committed, Message, Move, NewEvent, NewMessage, RunRef
+from storage.records import Checkpoint, Commit, Committed, Move, NewMessage, RunRef
 from storage.runs import Claim, claim_best
 
 OWNER = "local"
@@ -76,16 +76,27 @@ def make_job(db: Database, state: str = State.QUEUED, **changes: Any) -> str:
 
 def make_jobs(db: Database, count: int, state: str = State.QUEUED, **changes: Any) -> list[str]:
     """Many at once, oldest first."""
-    rows = [job_row(state, **changes) for _ in range(count)]
+    return [str(row["id"]) for row in _insert(db, [job_row(state, **changes) for _ in range(count)])]
+
+
+def running_jobs(db: Database, count: int, **changes: Any) -> list[RunRef]:
+    """Running jobs with the runs that own them."""
+    rows = _insert(db, [job_row(State.RUNNING, **changes) for _ in range(count)])
+    return [RunRef(row["run_id"], row["id"]) for row in rows]
+
+
+def running_job(db: Database, **changes: Any) -> RunRef:
+    """A running job and the run that owns it."""
+    return running_jobs(db, 1, **changes)[0]
+
+
+def _insert(db: Database, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     leased = [row for row in rows if row["run_id"] is not None]
     assert all(row["state"] in LEASED for row in leased)
     piece = freeze(Library(None).get("general"))
     with db.write() as conn:
         now: float = conn.execute(sa.select(wall_clock())).scalar_one()
-        settled = [
-            {name: now if isinstance(value, wall_clock) else value for name, value in row.items()}
-            for row in rows
-        ]
+        settled = [{name: _settled(conn, now, value) for name, value in row.items()} for row in rows]
         conn.execute(sa.insert(jobs), settled)
         ids = [str(row["id"]) for row in rows]
         conn.execute(
@@ -115,13 +126,32 @@ def make_jobs(db: Database, count: int, state: str = State.QUEUED, **changes: An
                     for row in leased
                 ],
             )
-    return ids
+    return rows
 
 
-def running_job(db: Database, **changes: Any) -> RunRef:
-    """A running job and the run that owns it."""
-    run_id = new_id("run")
-    return RunRef(run_id, make_job(db, State.RUNNING, run_id=run_id, **changes))
+def _settled(conn: sa.Connection, now: float, value: Any) -> Any:
+    """A column's value in place of an SQL expression, so that many rows are one statement."""
+    if isinstance(value, wall_clock):
+        return now
+    if isinstance(value, sa.ColumnElement):
+        return conn.execute(sa.select(value)).scalar_one()
+    return value
+
+
+def clone_job(db: Database, job_id: str, count: int, **changes: str) -> None:
+    """Copies a job's row `count` times by one statement; `changes` are SQL expressions over the number `n`."""
+    columns = [column.name for column in jobs.columns if column.name != "id"]
+    copied = ", ".join(changes.get(name, f'j."{name}"') for name in columns)
+    names = ", ".join(f'"{name}"' for name in columns)
+    with db.write() as conn:
+        conn.execute(
+            sa.text(
+                "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count) "
+                f"INSERT INTO jobs (id, {names}) SELECT j.id || '-' || n, {copied} "
+                "FROM jobs AS j, numbers WHERE j.id = :id"
+            ),
+            {"count": count, "id": job_id},
+        )
 
 
 def claim(
@@ -213,30 +243,3 @@ def table_counts(db: Database, job_id: str) -> dict[str, int]:
             for table in metadata.sorted_tables
             if "job_id" in table.c
         }
-
-
-__all__ = [
-    "CALL",
-    "LEASE",
-    "OWNER",
-    "WORKER",
-    "Message",
-    "NewEvent",
-    "NewMessage",
-    "claim",
-    "claim_job",
-    "commit",
-    "expire_lease",
-    "job_now",
-    "job_row",
-    "make_job",
-    "make_jobs",
-    "move",
-    "new_id",
-    "returned",
-    "rows_of",
-    "running_job",
-    "said",
-    "set_columns",
-    "table_counts",
-]

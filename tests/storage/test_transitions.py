@@ -34,6 +34,7 @@ def _carry_out(db: Database, job_id: str, state: State, event: Event, run: RunRe
         move = factories.move(end, event, sources=sources(event))
         factories.commit(db, run, move=move)
     elif (state, event) == (State.QUEUED, Event.CLAIM):
+        factories.set_columns(db, job_id, priority=1000)
         factories.claim_job(db, job_id)
     else:
         values: dict[str, Any] = {"resume_state": State.QUEUED} if event is Event.PAUSE else {}
@@ -45,37 +46,45 @@ def _carry_out(db: Database, job_id: str, state: State, event: Event, run: RunRe
 
 def test_every_state_times_every_event(db: Database) -> None:
     moved = refused = 0
-    for state, event in PAIRS:
-        run = None
+    for state in State:
         if state in LEASED:
-            run = RunRef(factories.new_id("run"), "")
-        job_id = factories.make_job(db, state, **({"run_id": run.run_id} if run else {}), priority=1000)
-        run = RunRef(run.run_id, job_id) if run else None
-        before, counts = factories.job_now(db, job_id), factories.table_counts(db, job_id)
-        end = target(state, event)
-        if end is None:
-            with pytest.raises(IllegalTransition) as caught:
-                _carry_out(db, job_id, state, event, run)
-            assert (caught.value.state, caught.value.event) == (state, event)
-            assert factories.job_now(db, job_id) == before, (state, event)
-            assert factories.table_counts(db, job_id) == counts, (state, event)
-            refused += 1
+            run_ids = [factories.new_id("run") for _ in Event]
+            ids = [factories.make_job(db, state, run_id=run_id) for run_id in run_ids]
+            owners = [RunRef(*pair) for pair in zip(run_ids, ids, strict=True)]
+            leased: list[RunRef | None] = [*owners]
         else:
-            _carry_out(db, job_id, state, event, run)
-            after = factories.job_now(db, job_id)
-            assert after["state"] == end, (state, event)
-            assert (after["completed_at"] is not None) == (end in TERMINAL), (state, event)
-            last = factories.rows_of(db, job_events, job_id)[-1]
-            assert last["kind"] == event
-            assert last["to_state"] == end
-            assert last["seq"] == after["event_seq"] == before["event_seq"] + 1
-            if run is not None:
-                assert after["run_id"] is None
-                assert factories.rows_of(db, runs, job_id)[0]["ended_at"] is not None
-            moved += 1
-        factories.set_columns(db, job_id, priority=0)  # out of the next claim's way
+            ids, leased = factories.make_jobs(db, len(Event), state), [None] * len(Event)
+        for event, job_id, run in zip(Event, ids, leased, strict=True):
+            if _step(db, state, event, job_id, run):
+                moved += 1
+            else:
+                refused += 1
     assert moved == len(TRANSITIONS)
     assert refused == len(PAIRS) - len(TRANSITIONS)
+
+
+def _step(db: Database, state: State, event: Event, job_id: str, run: RunRef | None) -> bool:
+    """Carries the event out and checks all that it did: True where it is legal."""
+    before, counts = factories.job_now(db, job_id), factories.table_counts(db, job_id)
+    end = target(state, event)
+    if end is None:
+        with pytest.raises(IllegalTransition) as caught:
+            _carry_out(db, job_id, state, event, run)
+        assert (caught.value.state, caught.value.event) == (state, event)
+        assert factories.job_now(db, job_id) == before, (state, event)
+        assert factories.table_counts(db, job_id) == counts, (state, event)
+        return False
+    _carry_out(db, job_id, state, event, run)
+    after = factories.job_now(db, job_id)
+    assert after["state"] == end, (state, event)
+    assert (after["completed_at"] is not None) == (end in TERMINAL), (state, event)
+    last = factories.rows_of(db, job_events, job_id)[-1]
+    assert (last["kind"], last["to_state"]) == (event, end)
+    assert last["seq"] == after["event_seq"] == before["event_seq"] + 1
+    if run is not None:
+        assert after["run_id"] is None
+        assert factories.rows_of(db, runs, job_id)[0]["ended_at"] is not None
+    return True
 
 
 def test_a_claim_takes_no_job_of_another_state(db: Database) -> None:

@@ -14,8 +14,10 @@ from sqlalchemy.engine import Connection, Row
 
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
-from storage.errors import IllegalTransition, InboxChanged, LeaseLost, RequestPending
-from storage.models import comments, job_events, jobs, messages, runs, tool_calls
+from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
+from storage.history import append_events
+from storage.models import comments, jobs, messages, runs, tool_calls
+from storage.parents import child_ended
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.text import clean_json, clean_text
 
@@ -27,15 +29,18 @@ _RETURNED = (
     jobs.c.total_messages,
     jobs.c.pause_requested,
     jobs.c.cancel_requested,
+    jobs.c.parent_id,
+    jobs.c.children_total,
 )
 
 
 def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Committed:
     """Commits `checkpoint` in one transaction, if `run` still owns its job.
 
-    Raises LeaseLost (the run must stop), InboxChanged (a comment arrived: show it first), RequestPending (see
-    `Move.unless`), IllegalTransition, or a StorageError; nothing is written then, except that a DatabaseUnavailable leaves open whether the commit happened.
+    Raises LeaseLost (the run must stop), InboxChanged (a comment arrived: show it first), NoOpenChildren
+    (see `Checkpoint.expect_children`), RequestPending (see `Move.unless`), IllegalTransition, or a StorageError; nothing is written then, except that a DatabaseUnavailable leaves open whether the commit happened.
     """
+    woken = None
     with db.write() as conn:
         row = _update_job(conn, run, checkpoint)
         now = row.updated_at
@@ -48,15 +53,21 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
             _end_run(conn, run, checkpoint.move, now)
+            if row.parent_id is not None and checkpoint.move.tells_parent is not None:
+                woken = child_ended(conn, row.parent_id, checkpoint.move.tells_parent)
         crash_point(CrashPoint(f"{checkpoint.what}.committing"))
     crash_point(CrashPoint(f"{checkpoint.what}.committed"))
-    return Committed(written, row.inbox_total, row.pause_requested, row.cancel_requested)
+    return Committed(
+        written, row.inbox_total, row.pause_requested, row.cancel_requested, row.children_total, woken
+    )
 
 
 def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:
     guards = [jobs.c.id == run.job_id, jobs.c.run_id == run.run_id]
     if checkpoint.expect_inbox is not None:
         guards.append(jobs.c.inbox_total == checkpoint.expect_inbox)
+    if checkpoint.expect_children:
+        guards.append(jobs.c.children_open > 0)
     if checkpoint.move is not None:
         guards.append(jobs.c.state.in_(checkpoint.move.sources))
         guards.extend(jobs.c[name].is_(False) for name in checkpoint.move.unless)
@@ -93,27 +104,39 @@ def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _move_values(move: Move) -> dict[str, Any]:
     forgiven = {"attempt": 0} if move.forgives_attempts else {}
-    return forgiven | {
-        "state": move.target,
-        "reason": move.reason,
-        "reason_data": clean_json(move.reason_data),
-        "run_id": None,
-        "pause_requested": False,
-        "cancel_requested": False,
-        "available_at": wall_clock() + move.delay,
-        **({} if move.delay else {"woken_at": wall_clock()}),  # the run sends the wake-up itself, next
-        "completed_at": wall_clock() if move.terminal else None,
-    }
+    cascade = {"cascade_pending": jobs.c.children_open > 0} if move.cascades else {}
+    return (
+        forgiven
+        | cascade
+        | {
+            "state": move.target,
+            "reason": move.reason,
+            "reason_data": clean_json(move.reason_data),
+            "run_id": None,
+            "pause_requested": False,
+            "cancel_requested": False,
+            "available_at": wall_clock() + move.delay,
+            **({} if move.delay else {"woken_at": wall_clock()}),  # the run sends the wake-up itself, next
+            "completed_at": wall_clock() if move.terminal else None,
+        }
+    )
 
 
 def _refusal(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Exception:
     found = conn.execute(
         sa.select(
-            jobs.c.state, jobs.c.run_id, jobs.c.inbox_total, jobs.c.pause_requested, jobs.c.cancel_requested
+            jobs.c.state,
+            jobs.c.run_id,
+            jobs.c.inbox_total,
+            jobs.c.children_open,
+            jobs.c.pause_requested,
+            jobs.c.cancel_requested,
         ).where(jobs.c.id == run.job_id)
     ).one_or_none()
     if found is None or found.run_id != run.run_id:
         return LeaseLost(run.job_id, run.run_id)
+    if checkpoint.expect_children and not found.children_open:
+        return NoOpenChildren(run.job_id)
     if checkpoint.expect_inbox is not None and found.inbox_total != checkpoint.expect_inbox:
         return InboxChanged(run.job_id, found.inbox_total - checkpoint.expect_inbox)
     assert checkpoint.move is not None
@@ -211,32 +234,6 @@ def _all_events(checkpoint: Checkpoint) -> list[NewEvent]:
     source = move.sources[0] if len(move.sources) == 1 else None
     data = {"reason": move.reason, **(move.reason_data or {})}
     return [*checkpoint.events, NewEvent(move.event, "worker", source, move.target, data)]
-
-
-def append_events(
-    conn: Connection, job_id: str, new: Sequence[NewEvent], *, last_seq: int, now: float, run_id: str | None
-) -> None:
-    """Inserts history rows whose numbers the job's row has already reserved, ending at `last_seq`."""
-    if not new:
-        return
-    first = last_seq - len(new) + 1
-    conn.execute(
-        sa.insert(job_events),
-        [
-            {
-                "job_id": job_id,
-                "seq": first + index,
-                "kind": event.kind,
-                "at": now,
-                "actor": clean_text(event.actor),
-                "from_state": event.from_state,
-                "to_state": event.to_state,
-                "run_id": run_id,
-                "data": clean_json(event.data),
-            }
-            for index, event in enumerate(new)
-        ],
-    )
 
 
 def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Row[Any]) -> None:

@@ -40,6 +40,8 @@ class CrashPoint(StrEnum):
     RESULT_COMMITTED = "result.committed"
     TRANSITION_COMMITTING = "transition.committing"  # to the next movement
     TRANSITION_COMMITTED = "transition.committed"
+    SUBTASK_COMMITTING = "subtask.committing"  # a child begins
+    SUBTASK_COMMITTED = "subtask.committed"
     END_COMMITTING = "end.committing"  # the run's own end, whatever state it leaves
     END_COMMITTED = "end.committed"
     SWEEP_COMMITTING = "sweep.committing"  # a dead run's job is taken back

@@ -10,6 +10,8 @@ SostenutoError                 one line for the user, a hint, a CLI exit code
 ├── LeaseLost                  the run no longer owns its job: it must stop and write nothing
 ├── InboxChanged               a comment arrived that the run has not seen
 ├── RequestPending             a person asked for a pause or an end that the run has not seen
+├── NoOpenChildren             there is no unfinished subtask to wait for
+├── TooManySubtasks            the job may begin no further subtask
 └── (jobs.errors, worker.…)    what the producers and the workers add
 """
 
@@ -91,3 +93,23 @@ class InboxChanged(SostenutoError):
         super().__init__(f"job {job_id} has {unread} unread comments")
         self.job_id = job_id
         self.unread = unread
+
+
+class NoOpenChildren(SostenutoError):
+    """Every subtask has ended: waiting for them changed nothing."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} has no unfinished subtask")
+        self.job_id = job_id
+
+
+class TooManySubtasks(SostenutoError):
+    """The job has begun as many subtasks as it may; nothing was written."""
+
+    def __init__(self, job_id: str, most: int) -> None:
+        super().__init__(
+            f"job {job_id} has begun {most} subtasks, which is the most",
+            hint="do the rest yourself, or give a subtask more to do",
+        )
+        self.job_id = job_id
+        self.most = most

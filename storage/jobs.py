@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from storage.checkpoints import append_events
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
+from storage.history import append_events
 from storage.models import comments, job_events, job_inputs, jobs, runs
 from storage.records import Comment, HistoryEvent, NewEvent
 from storage.text import clean_json, clean_text
@@ -29,35 +29,36 @@ def insert_job(
     """
     values = clean_json_values(values)
     with db.write() as conn:
-        existing = _job_with_key(conn, values["owner"], values.get("idempotency_key"))
+        existing = job_with_key(conn, values["owner"], values.get("idempotency_key"))
         if existing is not None:
             return existing, False
-        now = wall_clock()
-        row = {
-            "created_at": now,
-            "updated_at": now,
-            "available_at": now,
-            "woken_at": now,
-            "event_seq": 1,
-        } | values
         try:
             with conn.begin_nested():
-                conn.execute(sa.insert(jobs).values(row))
+                insert_new_row(conn, values, instruction, piece, event)
         except sa.exc.IntegrityError:  # Postgres: another submitter with the same key committed in between
-            existing = _job_with_key(conn, values["owner"], values.get("idempotency_key"))
+            existing = job_with_key(conn, values["owner"], values.get("idempotency_key"))
             if existing is None:
                 raise
             return existing, False
-        conn.execute(
-            sa.insert(job_inputs).values(
-                job_id=values["id"], instruction=clean_text(instruction), piece=clean_json(piece)
-            )
-        )
-        created = conn.execute(sa.select(jobs.c.created_at).where(jobs.c.id == values["id"])).scalar_one()
-        append_events(conn, values["id"], [event], last_seq=1, now=created, run_id=None)
         crash_point(CrashPoint.SUBMIT_COMMITTING)
     crash_point(CrashPoint.SUBMIT_COMMITTED)
     return str(values["id"]), True
+
+
+def insert_new_row(
+    conn: Connection, values: dict[str, Any], instruction: str, piece: dict[str, Any], event: NewEvent
+) -> None:
+    """A new job's rows: its own (`values` are clean), its inputs', its first event's."""
+    now = wall_clock()
+    times = dict.fromkeys(("created_at", "updated_at", "available_at", "woken_at"), now)
+    row = {**times, "event_seq": 1} | values
+    created = conn.execute(sa.insert(jobs).values(row).returning(jobs.c.created_at)).scalar_one()
+    conn.execute(
+        sa.insert(job_inputs).values(
+            job_id=values["id"], instruction=clean_text(instruction), piece=clean_json(piece)
+        )
+    )
+    append_events(conn, values["id"], [event], last_seq=1, now=created, run_id=None)
 
 
 def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +66,8 @@ def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
     return {name: clean_json(value) for name, value in values.items()}
 
 
-def _job_with_key(conn: Connection, owner: str, key: str | None) -> str | None:
+def job_with_key(conn: Connection, owner: str, key: str | None) -> str | None:
+    """The id of the owner's job with this idempotency key."""
     if key is None:
         return None
     return conn.execute(

@@ -72,6 +72,8 @@ jobs = sa.Table(
     sa.Column("parent_id", sa.Text, sa.ForeignKey("jobs.id", ondelete="CASCADE")),
     _counter("depth"),
     _counter("children_open"),
+    _counter("children_total"),
+    sa.Column("cascade_pending", sa.Boolean, nullable=False, server_default=sa.false()),  # children to be cancelled
     # Where its agent stands: the context is a pointer into the transcript.
     sa.Column("piece", sa.Text, nullable=False),
     sa.Column("movement", sa.Text, nullable=False),
@@ -127,6 +129,8 @@ sa.Index("ix_jobs_claim", jobs.c.state, jobs.c.priority.desc(), jobs.c.available
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.id.desc())
 sa.Index("ix_jobs_parent", jobs.c.parent_id, sqlite_where=jobs.c.parent_id.isnot(None), postgresql_where=jobs.c.parent_id.isnot(None))  # fmt: skip
 sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
+
+sa.Index("ix_jobs_cascade_pending", jobs.c.id, sqlite_where=jobs.c.cascade_pending, postgresql_where=jobs.c.cascade_pending)  # fmt: skip
 
 
 def _job_key(*, primary: bool = True) -> sa.Column[str]:

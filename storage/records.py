@@ -60,6 +60,18 @@ class NewEvent:
     data: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ParentWake:
+    """What the end of its last open child does with a parent: in `waiting` it moves to `target` with `reason`;
+    in `paused`, if it waited before, it will go on as `target` when it is resumed."""
+
+    event: str
+    waiting: str
+    paused: str
+    target: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Move:
     """A change of state that a run makes, ending itself. `sources` are the states in which it is legal."""
@@ -76,6 +88,8 @@ class Move:
     unless: tuple[
         str, ...
     ] = ()  # pause_requested, cancel_requested: refuse (RequestPending) if a person asked for it
+    tells_parent: ParentWake | None = None  # for an end: a parent's open children become one fewer
+    cascades: bool = False  # for a cancel: open children are to be cancelled too
 
 
 class Commit(StrEnum):
@@ -105,6 +119,7 @@ class Checkpoint:
     active_seconds: float = 0.0
     inbox_seen: int | None = None  # comments up to this number are now shown
     expect_inbox: int | None = None  # refuse (InboxChanged) if more comments than this have arrived
+    expect_children: bool = False  # refuse (NoOpenChildren) if every child has ended
     values: dict[str, Any] = field(default_factory=dict)  # further columns of the job
     begins_visit: bool = False  # the first message is the visit's system message
     move: Move | None = None
@@ -118,6 +133,8 @@ class Committed:
     inbox_total: int
     pause_requested: bool
     cancel_requested: bool
+    children_total: int
+    woken_parent: str | None  # was waiting for this job alone: its wake-up is to be sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from storage.checkpoints import append_events
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
+from storage.history import append_events
 from storage.models import jobs, runs
 from storage.records import NewEvent, RunRef
 

@@ -6,14 +6,13 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.errors import RequestPending
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
 from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
 from storage.records import Checkpoint, Commit, Move, NewMessage, RunRef
-from storage.runs import read_wishes
-from storage.text import clean_text
 from worker.job_run import JobRun
 from worker.model.errors import ModelError, ModelErrorKind
 
@@ -54,37 +53,36 @@ def end(
     """
     checkpoint = checkpoint or Checkpoint(Commit.END)
     checkpoint.what = Commit.END
-    waits_as = target(State.RUNNING, event)
-    wished = _wished(job.process.db, job.ref) if event in _UNFINISHED else None
-    if wished is not None:
-        event, reason, data = wished
-        delay = 0.0
     checkpoint.move = running_move(event, reason, data, delay)
-    state = State(checkpoint.move.target)
+    try:
+        return _commit_end(job, checkpoint, checkpoint.move, resume_state=State.QUEUED)
+    except RequestPending as request:
+        waited_for = State(checkpoint.move.target)
+        checkpoint.move = _asked_for(request)
+        return _commit_end(job, checkpoint, checkpoint.move, resume_state=waited_for)
+
+
+def _commit_end(job: JobRun, checkpoint: Checkpoint, move: Move, *, resume_state: State) -> Ending:
+    state, reason = State(move.target), Reason(move.reason)
     if state in TERMINAL or state is State.PAUSED:
         checkpoint.values |= {
             "final_token_count": checkpoint.values.get("context_tokens", job.row["context_tokens"]),
             "final_message_count": len(job.rows) + len(checkpoint.messages),
         }
     if state is State.PAUSED:
-        checkpoint.values["resume_state"] = State.QUEUED if waits_as is State.PAUSED else waits_as
+        checkpoint.values["resume_state"] = resume_state
     if state is State.FAILED:
-        checkpoint.values["error_message"] = failure_text(reason, data)
+        checkpoint.values["error_message"] = failure_text(reason, move.reason_data)
     job.commit(checkpoint)
     return Ending(state, reason)
 
 
-_UNFINISHED = (Event.REQUEUE, Event.ASK, Event.AWAIT_SUBTASKS)  # ends of a run after which its job goes on
-
-
-def _wished(db: Database, ref: RunRef) -> tuple[Event, Reason, dict[str, Any]] | None:
-    """A cancel or a pause that people asked of the run's job, as the end to make instead."""
-    wishes = read_wishes(db, [ref.run_id]).get(ref.run_id)
-    if wishes is not None and wishes.cancel:
-        return Event.CANCEL, Reason.CANCELLED_BY_USER, {"actor": "a person"}
-    if wishes is not None and wishes.pause:
-        return Event.PAUSE, Reason.PAUSED_BY_USER, {"actor": "a person"}
-    return None
+def _asked_for(request: RequestPending) -> Move:
+    """The end that a person asked for, instead of one after which the job would go on."""
+    event, reason = (
+        (Event.CANCEL, Reason.CANCELLED_BY_USER) if request.cancel else (Event.PAUSE, Reason.PAUSED_BY_USER)
+    )
+    return running_move(event, reason, {"actor": "a person"})
 
 
 def running_move(
@@ -93,9 +91,11 @@ def running_move(
     """The move that `event` makes with a running job."""
     state = target(State.RUNNING, event)
     assert state is not None, f"{event} is not legal in a running job"
+    goes_on = state not in TERMINAL and state is not State.PAUSED
     return Move(
         event=event,
         sources=(State.RUNNING,),
+        unless=("pause_requested", "cancel_requested") if goes_on else (),
         target=state,
         reason=reason,
         reason_data=data,
@@ -107,16 +107,20 @@ def running_move(
 
 def give_back(db: Database, ref: RunRef, worker: str) -> None:
     """Requeues the job of a run that stopped without an ending of its own. Raises LeaseLost, StorageError."""
-    event, reason, data = _wished(db, ref) or (Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
-    move = running_move(event, reason, data)
+    move = running_move(Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
     move.forgives_attempts = False
-    values = {"resume_state": State.QUEUED} if event is Event.PAUSE else {}
-    commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values=values))
+    try:
+        commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move))
+    except RequestPending as request:
+        move = _asked_for(request)
+        move.forgives_attempts = False
+        values = {} if request.cancel else {"resume_state": State.QUEUED}
+        commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values=values))
 
 
 def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> None:
     """Fails the job of a run that could not even load it. Raises LeaseLost, StorageError."""
-    data = {"detail": clean_text(detail)}
+    data = {"detail": detail}
     values = {"error_message": failure_text(reason, data)}
     commit_if_run_owns(
         db, ref, Checkpoint(Commit.END, values=values, move=running_move(Event.FAIL, reason, data))

@@ -10,7 +10,7 @@ import pytest
 from tests.agent.stage import COMPLETE, Stage, call, calls
 from tests.strict_endpoint import Answer, ChatRequest
 from tests.waiting import wait_until
-from worker.endings import Ending, end_at_boundary
+from worker.endings import Ending, end_at_boundary, give_back
 from worker.job_run import JobRun
 
 
@@ -203,8 +203,29 @@ def test_a_shutdown_past_its_grace_abandons_the_call(stage: Stage) -> None:
         gate.wait_held()
         for run in stage.process.live.all():
             run.cancel.cancel("shutdown")
+        stage.endpoint.wait_aborted()
     job = stage.job(job_id)
     assert (job.state, job.reason) == ("queued", "worker_stopped")
     gate.release()
+    stage.run()
+    assert stage.job(job_id).state == "succeeded"
+
+
+@pytest.mark.parametrize("wish", ["pause", "cancel"])
+def test_a_run_that_is_given_back_does_what_people_asked(stage: Stage, wish: str) -> None:
+    """A run that a shutdown or an outage leaves to the heartbeat must not take a cancel with it."""
+    gate = stage.endpoint.hold()
+    stage.tell(COMPLETE)
+    job_id = stage.submit()
+    with stage.running():
+        gate.wait_held()
+        [run] = stage.process.live.all()
+        getattr(stage, wish)(job_id)
+        give_back(stage.process.db, run.ref, stage.process.name)
+        run.cancel.cancel("lease_lost")
+        stage.endpoint.wait_aborted()
+    gate.release()
+    assert stage.job(job_id).state == {"pause": "paused", "cancel": "cancelled"}[wish]
+    (stage.resume if wish == "pause" else stage.retry)(job_id)
     stage.run()
     assert stage.job(job_id).state == "succeeded"

@@ -5,6 +5,7 @@
     ├── JobNotFound                 3
     ├── NotFound                    3   a file, a comment, anything else that is not there
     ├── IllegalTransition           4
+    ├── TooManySubtasks             1   the agent reads it
     ├── BrokerUnavailable           6
     ├── JobDidNotSucceed            7   `submit --wait` and `watch --wait`
     └── UsageError                  2   what the user gave is wrong
@@ -31,10 +32,12 @@ from storage.errors import (
     InboxChanged,
     JobNotFound,
     LeaseLost,
+    NoOpenChildren,
     RequestPending,
     SchemaMismatch,
     SostenutoError,
     StorageError,
+    TooManySubtasks,
 )
 
 __all__ = [
@@ -51,11 +54,13 @@ __all__ = [
     "JobDidNotSucceed",
     "JobNotFound",
     "LeaseLost",
+    "NoOpenChildren",
     "NotFound",
     "RequestPending",
     "SchemaMismatch",
     "SostenutoError",
     "StorageError",
+    "TooManySubtasks",
     "UnknownPiece",
     "UsageError",
     "did_you_mean",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobs.errors import IllegalTransition, UsageError
+from jobs.errors import IllegalTransition, JobNotFound, UsageError
 from jobs.installation import Installation
+from jobs.parents import tell_parent
 from jobs.reasons import Reason
 from jobs.states import RESUME_EVENTS, TERMINAL, Event, State, target
 from jobs.views import JobView, get_job
-from jobs.wakeups import QUEUE_OF_STATE
+from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE
 from storage.engine import wall_clock
 from storage.jobs import LockedJob, job_tx
+from storage.parents import child_reopened
 from storage.records import NewEvent
+from storage.subtasks import end_cascade, unfinished_children
 
 MOST_BUDGET = 1_000_000_000  # of any limit, as in the settings; the database's integers hold it
 
@@ -82,21 +86,46 @@ def resume(installation: Installation, job_id: str, owner: str | None, actor: st
 def cancel(installation: Installation, job_id: str, owner: str | None, actor: str) -> JobView:
     """Ends a job: at once where no run holds it, else its worker aborts the model call and kills its tools.
 
+    Its subtasks are cancelled next, one by one; where this process dies in between, the sweep goes on with them.
     Cancelling a cancelled job changes nothing. Raises IllegalTransition for a job that ended otherwise.
     """
+    parent = None
     with job_tx(installation.db, job_id, owner) as job:
         state = State(job.row["state"])
+        has_children = job.row["children_open"] > 0
+        cascades = job.row["cascade_pending"] or (has_children and state is not State.CANCELLED)
         if state is State.RUNNING:
             if not job.row["cancel_requested"]:
-                job.update({"cancel_requested": True}, NewEvent("cancel_requested", actor))
+                values = {"cancel_requested": True, "cascade_pending": has_children}
+                job.update(values, NewEvent("cancel_requested", actor))
         elif state is not State.CANCELLED:
             _move(
                 job,
                 Event.CANCEL,
                 actor,
-                {"reason": Reason.CANCELLED_BY_USER, "reason_data": {"actor": actor}},
+                {
+                    "reason": Reason.CANCELLED_BY_USER,
+                    "reason_data": {"actor": actor},
+                    "cascade_pending": has_children,
+                },
             )
+            parent = tell_parent(job)
+    if parent is not None:
+        installation.wakeups.send_and_wait(AGENT_QUEUE, parent)
+    if cascades:
+        cancel_children(installation, job_id, actor)
     return get_job(installation, job_id, owner)
+
+
+def cancel_children(installation: Installation, job_id: str, actor: str) -> None:
+    """Cancels the unfinished children of a job that is cancelled or about to be, and theirs.
+
+    One transaction each. The job keeps its mark, by which the sweep finds it, until all of them were reached.
+    """
+    for child in unfinished_children(installation.db, job_id):
+        with contextlib.suppress(IllegalTransition, JobNotFound):  # it ended by itself meanwhile, or is gone
+            cancel(installation, child, None, actor)
+    end_cascade(installation.db, job_id)
 
 
 def retry(
@@ -104,6 +133,7 @@ def retry(
 ) -> JobView:
     """Continues a failed, aborted or cancelled job from its last checkpoint, with another model where one is given.
 
+    Its subtasks stay as they are, and its own parent has one more to wait for, whatever the parent does by then.
     Raises IllegalTransition for other states; a succeeded job is followed up by a new one.
     """
     hint = "only a failed, aborted or cancelled job can be retried; follow up a succeeded one with a new job"
@@ -115,10 +145,13 @@ def retry(
             "result": None,
             "attempt": 0,
             "model_failures": 0,
+            "cascade_pending": False,
         }
         if model is not None:
             values["model"] = model
         _move(job, Event.RETRY, actor, values, hint=hint)
+        if job.row["parent_id"] is not None:
+            child_reopened(job.conn, job.row["parent_id"])
     return _woken(installation, job_id, owner)
 
 
@@ -131,7 +164,7 @@ def _after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
     if waited_for is State.WAITING_HUMAN:
         question = (job.row["pending_question"] or {}).get("question")
         return {"reason": Reason.QUESTION, "reason_data": {"question": question}}
-    return {"reason": Reason.RESUMED}
+    return {"reason": Reason.SUBTASKS if waited_for is State.WAITING_SUBTASKS else Reason.RESUMED}
 
 
 def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint: str | None = None) -> None:

@@ -23,6 +23,8 @@ class Reason(StrEnum):
     RESUMED = "resumed"
     RETRIED = "retried"
     ANSWERED = "answered"
+    SUBTASKS = "subtasks"
+    SUBTASKS_DONE = "subtasks_done"
     PAUSED_BY_USER = "paused_by_user"
     BUDGET_EXCEEDED = "budget_exceeded"
     QUESTION = "question"
@@ -67,6 +69,11 @@ WORDINGS: dict[Reason, Wording] = {
         "to be retried from its last checkpoint", "a worker takes it as soon as one is free"
     ),
     Reason.ANSWERED: Wording("its question was answered", "a worker takes it on as soon as one is free"),
+    Reason.SUBTASKS: Wording(
+        "waits for {children_open} of {children_total} subtasks",
+        "it goes on when they have ended; see them with: sostenuto list --parent {id}",
+    ),
+    Reason.SUBTASKS_DONE: Wording("its subtasks have ended", "a worker takes it on as soon as one is free"),
     Reason.PAUSED_BY_USER: Wording("paused by {actor}", "go on with: sostenuto resume {id}"),
     Reason.BUDGET_EXCEEDED: Wording(
         "its budget of {limit} {budget} is used up", "raise it with: sostenuto resume {id} --max-{budget} N"

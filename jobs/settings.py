@@ -137,6 +137,13 @@ class Settings(_Group):
         default=1, description="how often expired leases and lost wake-ups are looked for"
     )
 
+    max_subtasks: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=20, description="subtasks that one job may begin"
+    )
+    max_subtask_depth: Annotated[int, Field(ge=0, le=20)] = Field(
+        default=3, description="levels of subtasks below a job; 0: no subtasks at all"
+    )
+
     bash_timeout: Seconds = Field(default=120, description="longest command of an agent, in seconds")
     allow_unsandboxed: bool = Field(
         default=False, description="run commands where no sandbox works: dangerous"

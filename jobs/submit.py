@@ -14,6 +14,7 @@ from jobs.installation import Installation
 from jobs.lifecycle import Budget
 from jobs.pieces import Choice, freeze
 from jobs.reasons import Reason
+from jobs.settings import Settings
 from jobs.states import State
 from jobs.views import JobView, get_job
 from jobs.wakeups import AGENT_QUEUE
@@ -64,16 +65,15 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     its kin for bad input (nothing is kept), StorageError when it could not be committed: a StorageError after a cut
     connection may leave the job accepted, so repeat with the same idempotency key.
     """
-    _check(installation, request)
+    check_request(installation, request)
     choice = installation.library.choose(request.piece, request.instruction)
     job_id = str(uuid_utils.uuid7())
     settings = installation.settings
-    limits = Limits(settings.max_file_bytes, settings.max_workspace_bytes, settings.max_workspace_files)
-    create_workspace(settings.data_dir, job_id, request.files, limits)
+    create_workspace(settings.data_dir, job_id, request.files, workspace_limits(settings))
     try:
         stored_id, created = store.insert_job(
             installation.db,
-            _row(installation, request, choice, job_id, owner),
+            new_row(installation, request, choice, job_id, owner),
             request.instruction,
             freeze(choice.piece),
             NewEvent(
@@ -81,7 +81,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
             ),
         )
     except Exception:
-        _discard_files_unless_stored(installation, job_id)
+        discard_files_unless_stored(installation, job_id)
         raise
     if not created:
         remove_workspace(settings.data_dir, job_id)
@@ -91,7 +91,8 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     return SubmitReceipt(view, created, woken)
 
 
-def _check(installation: Installation, request: SubmitRequest) -> None:
+def check_request(installation: Installation, request: SubmitRequest) -> None:
+    """Raises UsageError, or a kind of it, for what no job can be made of."""
     limit = installation.settings.max_instruction_chars
     if not request.instruction.strip():
         raise InvalidInstruction("the instruction is empty", hint="say what is to be done")
@@ -116,9 +117,10 @@ def _check(installation: Installation, request: SubmitRequest) -> None:
             raise UsageError(f"{name} is longer than {MAX_LABEL_CHARS} characters")
 
 
-def _row(
+def new_row(
     installation: Installation, request: SubmitRequest, choice: Choice, job_id: str, owner: str
 ) -> dict[str, Any]:
+    """The columns of the new job's row that differ from their defaults."""
     row: dict[str, Any] = {
         "id": job_id,
         "owner": owner,
@@ -160,7 +162,12 @@ def _title(instruction: str) -> str:
     return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
 
 
-def _discard_files_unless_stored(installation: Installation, job_id: str) -> None:
+def workspace_limits(settings: Settings) -> Limits:
+    """The caps on files that are put into a workspace from outside."""
+    return Limits(settings.max_file_bytes, settings.max_workspace_bytes, settings.max_workspace_files)
+
+
+def discard_files_unless_stored(installation: Installation, job_id: str) -> None:
     """After a cut connection the row may be there all the same: then its files must stay."""
     try:
         get_job(installation, job_id, None)

@@ -11,7 +11,7 @@ from jobs.errors import AmbiguousJobId, JobNotFound
 from jobs.installation import Installation
 from jobs.reasons import explain
 from storage import jobs as store
-from storage import transcript
+from storage import subtasks, transcript
 from storage.records import Comment, HistoryEvent, Message
 
 
@@ -45,6 +45,8 @@ class JobView:
     metadata: dict[str, Any] | None
     owner: str
     parent_id: str | None
+    children_open: int
+    children_total: int
     unread_comments: int
     total_messages: int
     available_at: float
@@ -69,15 +71,15 @@ def iso(seconds: float) -> str:
 _COPIED = (
     "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "attempt", "priority", "worker", "model",
     "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
-    "parent_id", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
+    "parent_id", "children_open", "children_total", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
 )  # fmt: skip
 
 
 def view_of(row: Mapping[str, Any]) -> JobView:
     """The view of a job's row."""
     data = {"id": row["id"], **(row["reason_data"] or {})}
-    for request in ("pause_requested", "cancel_requested"):
-        data[request] = row[request]
+    for told in ("pause_requested", "cancel_requested", "children_open", "children_total"):
+        data[told] = row[told]
     if "until" in data:
         data["at"] = iso(data["until"])
     reason_text, next_action = explain(row["state"], row["reason"], data)
@@ -103,9 +105,17 @@ def list_jobs(
     states: Sequence[str] | None = None,
     limit: int = 50,
     before: str | None = None,
+    *,
+    parent: str | None = None,
 ) -> list[JobView]:
-    """Newest first; `before` is the last id of the previous page."""
-    return [view_of(row) for row in store.list_jobs(installation.db, owner, states, limit, before)]
+    """Newest first; `before` is the last id of the previous page; `parent`: only the subtasks of this job."""
+    rows = store.list_jobs(installation.db, owner, states, limit, before, parent=parent)
+    return [view_of(row) for row in rows]
+
+
+def list_children(installation: Installation, job_id: str) -> list[JobView]:
+    """The job's subtasks, in the order in which they were begun. The caller has checked the owner."""
+    return [view_of({**row, "worker": None}) for row in subtasks.list_children(installation.db, job_id)]
 
 
 def find_job_id(installation: Installation, prefix: str, owner: str | None) -> str:

@@ -168,7 +168,7 @@ def store_file(root: Path, path: str, source: Path | bytes | BinaryIO, limits: L
             files += entry.kind != "folder"
         if files >= limits.files:
             raise FileRejected(f"the workspace has {files} files: the limit is {limits.files}")
-        return _store(root_fd, path, source, limits, used)
+        return store_beneath(root_fd, path, source, limits, used)
 
 
 def walk(root_fd: int, path: str) -> Iterator[Entry]:
@@ -241,7 +241,7 @@ def _copy_inputs(partial: Path, inputs: Iterable[InputFile], limits: Limits) -> 
             if name in names:
                 raise FileRejected(f"two files are named {shorten(name)}")
             names.add(name)
-            total += _store(root_fd, name, file.source, limits, total)
+            total += store_beneath(root_fd, name, file.source, limits, total)
     finally:
         os.close(root_fd)
 
@@ -260,8 +260,11 @@ def _check_name(name: str) -> str:
     return "/".join(parts)
 
 
-def _store(root_fd: int, name: str, source: Path | bytes | BinaryIO, limits: Limits, used: int) -> int:
-    """Copy one file under the caps; `used` are the bytes the workspace has already."""
+def store_beneath(root_fd: int, name: str, source: Path | bytes | BinaryIO, limits: Limits, used: int) -> int:
+    """Copy one file below an open folder, under the caps; `used` are the bytes the workspace has already.
+
+    Returns its size. Raises FileRejected; then there is no such file.
+    """
     size = 0
     with _reader(source) as read, replacing(root_fd, name) as target:
         while block := read(_BLOCK):

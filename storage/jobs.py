@@ -153,7 +153,13 @@ def get_job(db: Database, job_id: str, owner: str | None = None) -> JobRow:
 
 
 def list_jobs(
-    db: Database, owner: str | None, states: Sequence[str] | None, limit: int, before: str | None
+    db: Database,
+    owner: str | None,
+    states: Sequence[str] | None,
+    limit: int,
+    before: str | None,
+    *,
+    parent: str | None = None,
 ) -> list[JobRow]:
     """Newest first (ids are ordered by time); `before` is the last id of the previous page."""
     statement = _with_worker().order_by(jobs.c.id.desc()).limit(limit)
@@ -163,6 +169,8 @@ def list_jobs(
         statement = statement.where(jobs.c.state.in_(states))
     if before is not None:
         statement = statement.where(jobs.c.id < clean_text(before))
+    if parent is not None:
+        statement = statement.where(jobs.c.parent_id == clean_text(parent))
     with db.read() as conn:
         return [row._asdict() for row in conn.execute(statement)]
 

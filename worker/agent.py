@@ -265,6 +265,7 @@ def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:
         cancel=job.live.cancel,
         budget_tokens=budget,
         job_id=job.job_id,
+        call_id=call.id,
         sandbox=job.process.sandbox,
         bash_timeout=job.process.settings.bash_timeout,
     )

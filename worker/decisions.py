@@ -1,18 +1,20 @@
-"""What a transition does: the next movement, the job's end, or a question."""
+"""What a transition does: the next movement, the job's end, a question, or a wait for subtasks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jobs.errors import InboxChanged
+from jobs.errors import InboxChanged, NoOpenChildren
 from jobs.pieces import ABORT, ASK, COMPLETE, WAIT_SUBTASKS
 from jobs.reasons import Reason
 from jobs.states import Event
 from storage import jobs as job_store
 from storage.records import Checkpoint, Commit, NewEvent, NewMessage
+from storage.subtasks import list_children
 from worker import transition
 from worker.endings import Ending, end, tool_message
 from worker.job_run import JobRun
+from worker.subtask_results import collect_results
 from worker.tokens import estimate_tokens
 from worker.tools.dispatch import BadArguments
 from worker.transition import Transition
@@ -20,6 +22,7 @@ from worker.transition import Transition
 UNREAD = "Not accepted: there are unread comments. They follow; take them into account, then decide again."
 NO_SUBTASKS = "Not done: this job has no subtasks to wait for."
 TITLE_CHARS = 300
+LEAST_RESULT_TOKENS, MOST_RESULT_TOKENS = 1_000, 60_000  # of all subtasks' results together
 
 
 def decide(job: JobRun, call_id: str, arguments: str) -> Ending | None:
@@ -29,7 +32,7 @@ def decide(job: JobRun, call_id: str, arguments: str) -> Ending | None:
     except BadArguments as error:
         return _refuse(job, call_id, f"Error: transition was not done: {error}")
     if choice.next_step == WAIT_SUBTASKS:
-        return _refuse(job, call_id, NO_SUBTASKS)
+        return _wait_or_collect(job, call_id, choice)
     if choice.next_step == ABORT:
         return _abort(job, call_id, choice)
     if choice.next_step == ASK:
@@ -89,6 +92,41 @@ def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | No
         return end(job, Event.ASK, Reason.QUESTION, {"question": question}, checkpoint=checkpoint)
     except InboxChanged:
         return _refuse(job, call_id, UNREAD)
+
+
+def _wait_or_collect(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
+    """Parks the call until all children have ended; where none is left open, now or on the way back, tells of them.
+
+    The guard is part of the commit: a child that ends just before it is not waited for, one that ends just after it
+    finds its parent waiting.
+    """
+    children = list_children(job.process.db, job.job_id)
+    if not children:
+        return _refuse(job, call_id, NO_SUBTASKS)
+    checkpoint = Checkpoint(
+        Commit.END,
+        events=[_noted(job, choice)],
+        parks=(call_id,),
+        expect_inbox=job.row["inbox_seen"],
+        expect_children=True,
+    )
+    try:
+        return end(job, Event.AWAIT_SUBTASKS, Reason.SUBTASKS, checkpoint=checkpoint)
+    except InboxChanged:
+        return _refuse(job, call_id, UNREAD)
+    except NoOpenChildren:
+        _collect(job, call_id)
+        return None
+
+
+def _collect(job: JobRun, call_id: str) -> None:
+    """The children's ends become the call's result, their outputs are in the workspace before it is committed."""
+    left = job.window - job.row["context_tokens"] - (job.process.settings.max_output_tokens or 0)
+    budget = min(max(left // 2, LEAST_RESULT_TOKENS), MOST_RESULT_TOKENS)
+    text = collect_results(job, list_children(job.process.db, job.job_id), budget)
+    message = _result(call_id, text)
+    tokens = job.row["context_tokens"] + message.tokens
+    job.commit(Checkpoint(Commit.RESULT, messages=[message], values={"context_tokens": tokens}))
 
 
 def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.errors import RequestPending
+from jobs.parents import PARENT_WAKE
 from jobs.reasons import Reason
+from jobs.shares import KINDS, spent
 from jobs.states import TERMINAL, Event, State, target
 from storage import registry
 from storage.checkpoints import commit_if_run_owns
@@ -102,29 +104,35 @@ def running_move(
         terminal=state in TERMINAL,
         outcome=event,
         delay=delay,
+        tells_parent=PARENT_WAKE if state in TERMINAL else None,
+        cascades=event is Event.CANCEL,
     )
 
 
-def give_back(db: Database, ref: RunRef, worker: str) -> None:
-    """Requeues the job of a run that stopped without an ending of its own. Raises LeaseLost, StorageError."""
+def give_back(db: Database, ref: RunRef, worker: str) -> list[str]:
+    """Requeues the job of a run that stopped without an ending of its own; returns the jobs to be woken.
+
+    Raises LeaseLost, StorageError.
+    """
     move = running_move(Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
     move.forgives_attempts = False
     try:
         commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move))
+        return [ref.job_id]
     except RequestPending as request:
         move = _asked_for(request)
         move.forgives_attempts = False
         values = {} if request.cancel else {"resume_state": State.QUEUED}
-        commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values=values))
+        committed = commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values=values))
+        return [] if committed.woken_parent is None else [committed.woken_parent]
 
 
-def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> None:
-    """Fails the job of a run that could not even load it. Raises LeaseLost, StorageError."""
+def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> str | None:
+    """Fails the job of a run that could not even load it; returns the parent to be woken. Raises LeaseLost, StorageError."""
     data = {"detail": detail}
     values = {"error_message": failure_text(reason, data)}
-    commit_if_run_owns(
-        db, ref, Checkpoint(Commit.END, values=values, move=running_move(Event.FAIL, reason, data))
-    )
+    checkpoint = Checkpoint(Commit.END, values=values, move=running_move(Event.FAIL, reason, data))
+    return commit_if_run_owns(db, ref, checkpoint).woken_parent
 
 
 def failure_text(reason: Reason, data: dict[str, Any] | None) -> str:
@@ -148,16 +156,11 @@ def end_at_boundary(job: JobRun) -> Ending | None:
 
 
 def exceeded_budget(job: JobRun) -> dict[str, Any] | None:
-    """The first limit that is reached, as the reason's data."""
-    row = job.row
-    spent = {
-        "steps": row["steps"],
-        "tokens": row["prompt_tokens"] + row["completion_tokens"],
-        "cost": row["cost"],
-        "seconds": row["active_seconds"],
-    }
-    for name, value in spent.items():
-        limit = row[f"max_{name}"]
+    """The first limit that is reached, by the job and its subtasks together, as the reason's data."""
+    if all(job.row[f"max_{kind}"] is None for kind in KINDS):
+        return None
+    for name, value in spent(job.process.db, job.row).items():
+        limit = job.row[f"max_{name}"]
         if limit is not None and value >= limit:
             return {"budget": "time" if name == "seconds" else name, "limit": limit, "spent": value}
     return None

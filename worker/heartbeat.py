@@ -64,13 +64,14 @@ class Heartbeat(threading.Thread):
             ref = find_run(self._process.db, run_id)
             if ref is None:  # its claim was never committed
                 return
-            give_back(self._process.db, ref, self._process.name)
+            due = give_back(self._process.db, ref, self._process.name)
         except LeaseLost:
             return
         except StorageError:
             self._process.give_back_later(run_id)
             raise
-        self._process.wake(ref.job_id)
+        for job_id in due:
+            self._process.wake(job_id)
 
 
 class LeaseWatch(threading.Thread):

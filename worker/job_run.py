@@ -96,6 +96,8 @@ class JobRun:
         checkpoint.values = clean_json(checkpoint.values)  # so that the view is what the database holds
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
+        if committed.woken_parent is not None:
+            self.process.wake(committed.woken_parent)
         self._take_over(checkpoint, committed)
         return committed
 
@@ -105,6 +107,7 @@ class JobRun:
         self.committed_steps += checkpoint.steps
         self.row |= {name: value for name, value in checkpoint.values.items() if name in self.row}
         self.row["inbox_total"] = committed.inbox_total
+        self.row["children_total"] = committed.children_total
         if checkpoint.inbox_seen is not None:
             self.row["inbox_seen"] = checkpoint.inbox_seen
         if checkpoint.begins_visit:

@@ -22,6 +22,7 @@ from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.opening import open_model
 from worker.model.types import Model, ModelReply, ModelRequest
 from worker.sandbox.base import Sandbox
+from worker.subtask_tool import NAME as SPAWN_SUBTASK
 from worker.tools.catalogue import Catalogue, standard_tools
 
 
@@ -104,7 +105,7 @@ class WorkerProcess:
                 "concurrency": self.settings.concurrency,
                 "version": version("sostenuto"),
                 "sandbox": self.sandbox.description if self.sandbox else "none: Bash is refused",
-                "tools": self.catalogue.names(),
+                "tools": sorted([*self.catalogue.names(), SPAWN_SUBTASK]),
             },
         )
 

@@ -65,11 +65,12 @@ class Shutdown(threading.Thread):
         """Runs whose thread does not come back: their jobs need not wait for the lease's end."""
         for run in self._process.live.all():
             try:
-                give_back(self._process.db, run.ref, self._process.name)
+                due = give_back(self._process.db, run.ref, self._process.name)
             except (LeaseLost, StorageError) as error:
                 log.warning("run %s could not be given back: %s", run.ref.run_id, error)
             else:
-                self._process.wake(run.ref.job_id)
+                for job_id in due:
+                    self._process.wake(job_id)
 
 
 def _within(seconds: float, act: Callable[[], None]) -> None:

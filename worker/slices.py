@@ -89,7 +89,10 @@ def _work(process: WorkerProcess, live: LiveRun, row: dict[str, Any]) -> Ending 
             raise
         except Exception as error:
             log.exception("job %s failed inside Sostenuto", live.ref.job_id)
-            fail_run(process.db, live.ref, Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}"[:500])
+            detail = f"{type(error).__name__}: {error}"[:500]
+            parent = fail_run(process.db, live.ref, Reason.INTERNAL_ERROR, detail)
+            if parent is not None:
+                process.wake(parent)
     except LeaseLost as error:
         log.warning("%s", error)
     except StorageError as error:

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from jobs.lifecycle import cancel_children
+from jobs.parents import tell_parent
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
 from jobs.wakeups import QUEUE_OF_STATE
@@ -21,6 +23,7 @@ from storage.errors import JobNotFound, StorageError
 from storage.jobs import LockedJob, job_tx
 from storage.records import NewEvent, RunRef
 from storage.runs import count_live_runs, end_run_if_expired, expired_runs, take_unwoken_jobs
+from storage.subtasks import cascades_pending
 from worker.process import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -106,12 +109,14 @@ class Calm:
 
 
 def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) -> None:
-    """One round: requeues what dead runs held, then wakes due jobs that nobody was told of."""
+    """One round: requeues what dead runs held, cancels forgotten subtasks, wakes due jobs that nobody was told of."""
     if calm():
         for run in expired_runs(process.db, AT_ONCE):
             if not calm():
                 break
             take_back(process, run)
+    for job_id in cascades_pending(process.db, AT_ONCE):
+        cancel_children(process.installation, job_id, "a person")
     wake_forgotten(process)
 
 
@@ -129,6 +134,7 @@ def wake_forgotten(process: WorkerProcess) -> None:
 
 def take_back(process: WorkerProcess, run: RunRef) -> None:
     """Ends one expired run and moves its job on, unless its heartbeat came back or it ended in the meantime."""
+    parent = None
     try:
         with job_tx(process.db, run.job_id) as job:
             worker = end_run_if_expired(job.conn, run)
@@ -136,11 +142,15 @@ def take_back(process: WorkerProcess, run: RunRef) -> None:
                 raise _HeartbeatCameBack
             if job.row["run_id"] == run.run_id:
                 state = _move_on(process, job, worker)
+                if state in TERMINAL:
+                    parent = tell_parent(job)
                 crash_point(CrashPoint.SWEEP_COMMITTING)
                 log.warning("run %s of job %s died: now %s", run.run_id, run.job_id, state)
     except (_HeartbeatCameBack, JobNotFound):
         return
     crash_point(CrashPoint.SWEEP_COMMITTED)
+    if parent is not None:
+        process.wake(parent)
 
 
 def _move_on(process: WorkerProcess, job: LockedJob, worker: str) -> State:
@@ -164,6 +174,7 @@ def _move_on(process: WorkerProcess, job: LockedJob, worker: str) -> State:
     values |= {"state": end, "reason": reason, "reason_data": data, "available_at": wall_clock()}
     if end in TERMINAL:
         values["completed_at"] = wall_clock()
+        values["cascade_pending"] = event is Event.CANCEL and job.row["children_open"] > 0
     if end is not State.RUNNING:
         values |= {"pause_requested": False, "cancel_requested": False}
     job.update(values, NewEvent(event, "sweep", state, end, {"reason": reason, **data}))

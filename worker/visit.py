@@ -23,6 +23,7 @@ from worker.prompts import (
     time_block,
 )
 from worker.read_comments import ReadComments
+from worker.subtask_tool import SpawnSubtask, spawn_may_be_used
 from worker.tokens import estimate_tokens
 from worker.tools.catalogue import schemas
 
@@ -97,6 +98,9 @@ def load_tools(job: JobRun) -> None:
     tools = job.process.catalogue.select(movement.allowed_tools, edit=movement.edit)
     if "Bash" in tools and movement.allowed_commands is not None:
         tools["Bash"] = LimitedBash(tools["Bash"], tuple(movement.allowed_commands))
+    if spawn_may_be_used(job.piece, movement):
+        spawn = SpawnSubtask(job.process.installation, job.ref)
+        tools[spawn.name] = spawn
     comments = ReadComments(job.process.db, job.job_id, job.process.zone)
     job.tools = tools | {comments.name: comments}
     job.tools_of = movement.name

@@ -24,6 +24,9 @@ def list_jobs(
     before: Annotated[
         str | None, typer.Option("--before", metavar="JOB", help="Go on after the last job of a page.")
     ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="JOB", help="Only the subtasks of this job.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """List jobs, newest first. In a pipe: tab-separated id, state, time of creation, steps, title."""
@@ -37,7 +40,8 @@ def list_jobs(
     with opened() as installation:
         owner = installation.settings.owner
         last = views.find_job_id(installation, before, owner) if before else None
-        found = views.list_jobs(installation, owner, state, limit + 1, last)
+        above = views.find_job_id(installation, parent, owner) if parent else None
+        found = views.list_jobs(installation, owner, state, limit + 1, last, parent=above)
     jobs, more = found[:limit], len(found) > limit
     if json:
         print(to_json({"jobs": [job.as_dict() for job in jobs], "next": jobs[-1].id if more else None}))
@@ -54,15 +58,17 @@ def list_jobs(
 
 
 def show(job: options.JobId, json: options.Json = False) -> None:
-    """Show one job. Its state and why, what comes next, its question, result or error."""
-    from jobs.views import get_job
+    """Show one job. Its state and why, what comes next, its subtasks, its question, result or error."""
+    from jobs import views
 
     with opened_job(job) as (installation, job_id):
-        view = get_job(installation, job_id, installation.settings.owner)
+        view = views.get_job(installation, job_id, installation.settings.owner)
+        children = views.list_children(installation, job_id) if view.children_total else []
     if json:
-        print(to_json(view.as_dict()))
+        told = [{"id": child.id, "state": child.state, "title": child.title} for child in children]
+        print(to_json(view.as_dict() | {"children": told}))
     else:
-        render.job_page(view)
+        render.job_page(view, children)
 
 
 def transcript(

@@ -131,7 +131,7 @@ def state_text(job: JobView) -> str:
     return reason if reason.startswith(job.state) else f"{job.state}: {reason}"
 
 
-def job_page(job: JobView) -> None:
+def job_page(job: JobView, children: Sequence[JobView] = ()) -> None:
     """Everything about one job."""
     style = STATE_STYLES.get(job.state, "")
     _field("job", job.id)
@@ -144,6 +144,7 @@ def job_page(job: JobView) -> None:
         f"{name.removeprefix('max_')} {limit:,g}" for name, limit in job.budget.items() if limit is not None
     ]
     _field("limits", ", ".join(limits))
+    _field("parent", job.parent_id)
     _field("attempt", str(job.attempt) if job.attempt else None)
     _field("worker", job.worker)
     _field("model", job.model)
@@ -155,6 +156,12 @@ def job_page(job: JobView) -> None:
         _field("due", moment(job.available_at))
     _field("started", None if job.started_at is None else moment(job.started_at))
     _field("ended", None if job.completed_at is None else moment(job.completed_at))
+    if children:
+        line()
+        line((f"subtasks ({job.children_open} of {job.children_total} unfinished)", "bold"))
+        for child in children:
+            style = STATE_STYLES.get(child.state, "")
+            line(child.id, "  ", (f"{child.state:<10}", style), "  ", one_line(child.title, 300))
     question = (job.pending_question or {}).get("question")
     for heading, text in (("question", question), ("result", job.result), ("error", job.error)):
         if text:

@@ -35,6 +35,7 @@ def make_context(
         cancel=cancel or CancelToken(),
         budget_tokens=budget,
         job_id="job-1",
+        call_id="call-1",
         sandbox=sandbox,
         bash_timeout=30,
     )

@@ -37,6 +37,8 @@ class ToolContext:
     cancel: CancelToken
     budget_tokens: int
     job_id: str
+    call_id: str
+    """The same when the call is run again after a crash, and no other call's of the job."""
     sandbox: Sandbox | None
     bash_timeout: float
     """Seconds a command may take, at most; a call may ask for less."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs.arguments import BadArguments, decode_arguments
 from jobs.errors import ConfigurationError
 from jobs.reasons import Reason
 from jobs.states import Event
@@ -26,7 +27,7 @@ from worker.model.types import ModelReply, ModelRequest, ToolCall
 from worker.prompts import unread_text
 from worker.tokens import estimate_tokens
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
-from worker.tools.dispatch import BadArguments, decode_arguments, run_tool
+from worker.tools.dispatch import run_tool
 from worker.visit import begin_visit, load_tools
 
 MOST_FRUITLESS = 5  # replies in a row that ran no tool: text alone, or cut at the output limit

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from jobs.plain_text import one_line
 from worker.tools.base import CrashPolicy, Tool, ToolContext, ToolResult
-from worker.tools.text import one_line
 
 _PROGRAM = re.compile(r"\[|[A-Za-z0-9_.,/+:@-]+")
 _KEYWORDS = re.compile(

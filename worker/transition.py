@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.arguments import decode_arguments
 from jobs.pieces import Movement
-from worker.tools.dispatch import decode_arguments
 
 NAME = "transition"
 LESSONS_CHARS = 2000

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.plain_text import strip_terminal
 from worker.tokens import estimate_tokens
 from worker.tools.output import Output
-from worker.tools.text import strip_terminal
 
 
 def _shown(*chunks: bytes, budget: int = 10_000) -> str:

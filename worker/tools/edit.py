@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jobs.errors import FileRejected
+from jobs.plain_text import one_line
 from jobs.resolver import open_regular, replacing, shorten
 from jobs.workspace import human
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.paths import opened_workspace, writable_path
 from worker.tools.sniff import HEAD_BYTES, BinaryFile, text_encoding
-from worker.tools.text import mend_surrogates, one_line
+from worker.tools.text import mend_surrogates
 
 _LARGEST = 16 << 20
 _LINES_COMPARED = 5000

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from jobs.plain_text import strip_terminal
 from storage.text import clean_text
 from worker.tokens import estimate_tokens
 from worker.tools.sniff import CONTINUATION, whole_characters
-from worker.tools.text import prefix_that_fits, strip_terminal, suffix_that_fits
+from worker.tools.text import prefix_that_fits, suffix_that_fits
 
 _LONGEST_PENDING = 1 << 16
 _NOTICE_TOKENS = 100

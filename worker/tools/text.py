@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
-from storage.text import clean_text
 from worker.tokens import estimate_tokens
 
 _BLOCK = 8192
-_ESCAPES = re.compile(
-    r"""
-    \x1b\[ [0-?]{0,256} [ -/]{0,16} [@-~]?             # CSI: colours, cursor movement
-  | \x1b[\]PX^_] [^\x07\x1b\x9c]{0,4096} (?:\x07|\x1b\\|\x9c)?  # OSC and other strings: titles, links, clipboard
-  | \x1b [ -/]{0,16} [0-~]?                            # the short ones
-  | \x9b [0-?]{0,256} [ -/]{0,16} [@-~]?               # CSI as one character
-  | [\x80-\x9a\x9c-\x9f]                               # the other C1 controls
-  | [\x01-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]          # C0 controls but tab and line ends
-    """,
-    re.VERBOSE,
-)
-
-
-def strip_terminal(text: str) -> str:
-    """`text` without escape sequences and control characters, in linear time; tabs and line ends stay."""
-    return _ESCAPES.sub("", text)
 
 
 def mend_surrogates(text: str) -> str:
@@ -75,9 +56,3 @@ def cut_to_budget(text: str, budget: int, notice: str) -> str:
         return text
     room = max(budget - estimate_tokens(notice) - 2, 1)
     return f"{text[: prefix_that_fits(text, room)]}\n{notice}"
-
-
-def one_line(text: str, most: int = 200) -> str:
-    """`text` for a message: one clean line of at most `most` characters."""
-    line = " ".join(strip_terminal(clean_text(text[: most * 4])).split())
-    return line if len(line) <= most else line[: most - 1] + "…"

@@ -16,8 +16,9 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
 from storage.history import append_events
+from storage.hooks import add_hook_calls
 from storage.models import comments, jobs, messages, runs, tool_calls
-from storage.parents import child_ended
+from storage.parents import CANCELLED, child_ended
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.text import clean_json, clean_text
 
@@ -53,8 +54,9 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
             _end_run(conn, run, checkpoint.move, now)
-            if row.parent_id is not None and checkpoint.move.tells_parent is not None:
-                woken = child_ended(conn, row.parent_id, checkpoint.move.tells_parent)
+            if row.parent_id is not None and checkpoint.move.terminal:
+                woken = child_ended(conn, row.parent_id)
+            add_hook_calls(conn, db.hooks, run.job_id, checkpoint.move.target)
         crash_point(CrashPoint(f"{checkpoint.what}.committing"))
     crash_point(CrashPoint(f"{checkpoint.what}.committed"))
     return Committed(
@@ -104,7 +106,7 @@ def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _move_values(move: Move) -> dict[str, Any]:
     forgiven = {"attempt": 0} if move.forgives_attempts else {}
-    cascade = {"cascade_pending": jobs.c.children_open > 0} if move.cascades else {}
+    cascade = {"cascade_pending": jobs.c.children_open > 0} if move.target == CANCELLED else {}
     return (
         forgiven
         | cascade

@@ -26,6 +26,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from storage.errors import DatabaseUnavailable, DiskFull, StorageError
+from storage.records import StateHooks
 
 SQLITE_POOL = 4
 POSTGRES_POOL = 16
@@ -88,6 +89,7 @@ class Database:
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
         self.url = _parse_url(url)
         self.clock = clock
+        self.hooks: StateHooks | None = None  # set where an installation has some configured
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._gate = FifoGate()
         self.engine = self._make_engine(pooled=True)

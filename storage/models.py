@@ -73,7 +73,9 @@ jobs = sa.Table(
     _counter("depth"),
     _counter("children_open"),
     _counter("children_total"),
-    sa.Column("cascade_pending", sa.Boolean, nullable=False, server_default=sa.false()),  # children to be cancelled
+    sa.Column(
+        "cascade_pending", sa.Boolean, nullable=False, server_default=sa.false()
+    ),  # children to be cancelled
     # Where its agent stands: the context is a pointer into the transcript.
     sa.Column("piece", sa.Text, nullable=False),
     sa.Column("movement", sa.Text, nullable=False),
@@ -85,6 +87,7 @@ jobs = sa.Table(
     _counter("context_tokens"),
     sa.Column("pending_call", sa.Text),
     sa.Column("pending_question", Json),
+    sa.Column("answer_due_at", sa.Double),  # then the question's default answers it; null: a person must
     # Counters: appending costs the same at any length because nothing is ever counted.
     _counter("event_seq"),
     _counter("inbox_total"),
@@ -99,6 +102,7 @@ jobs = sa.Table(
     _counter("prompt_tokens", sa.BigInteger),
     _counter("completion_tokens", sa.BigInteger),
     sa.Column("cost", sa.Double, nullable=False, server_default="0"),
+    sa.Column("cost_known", sa.Boolean, nullable=False, server_default=sa.true()),  # every call had a price
     sa.Column("active_seconds", sa.Double, nullable=False, server_default="0"),
     sa.Column("max_steps", sa.Integer),
     sa.Column("max_tokens", sa.BigInteger),
@@ -130,6 +134,7 @@ sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.id.desc())
 sa.Index("ix_jobs_parent", jobs.c.parent_id, sqlite_where=jobs.c.parent_id.isnot(None), postgresql_where=jobs.c.parent_id.isnot(None))  # fmt: skip
 sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
 
+sa.Index("ix_jobs_answer_due", jobs.c.answer_due_at, sqlite_where=jobs.c.answer_due_at.isnot(None), postgresql_where=jobs.c.answer_due_at.isnot(None))  # fmt: skip
 sa.Index("ix_jobs_cascade_pending", jobs.c.id, sqlite_where=jobs.c.cascade_pending, postgresql_where=jobs.c.cascade_pending)  # fmt: skip
 
 
@@ -232,6 +237,29 @@ tool_calls = sa.Table(
     sa.CheckConstraint("state IN ('open', 'parked', 'done')", name="state_known"),
     sa.CheckConstraint("(state = 'done') = (result_seq IS NOT NULL)", name="done_has_result"),
     sa.UniqueConstraint("job_id", "message_seq", "position"),
+)
+
+# Calls of hooks that are still to be made: none is ever written where no hook is configured.
+hook_calls = sa.Table(
+    "hook_calls",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _job_key(primary=False),
+    sa.Column("name", sa.Text, nullable=False),  # of the hook
+    sa.Column("event", Json, nullable=False),
+    sa.Column("free_at", sa.Double, nullable=False),  # from then on any process may make it: its caller died
+)
+sa.Index("ix_hook_calls_job", hook_calls.c.job_id)
+sa.Index("ix_hook_calls_free", hook_calls.c.free_at)
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    _job_key(),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),  # of the call's result
+    sa.Column("plan_type", sa.Text, nullable=False),
+    sa.Column("plan_content", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
 )
 
 workers = sa.Table(

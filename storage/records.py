@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -60,18 +61,6 @@ class NewEvent:
     data: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ParentWake:
-    """What the end of its last open child does with a parent: in `waiting` it moves to `target` with `reason`;
-    in `paused`, if it waited before, it will go on as `target` when it is resumed."""
-
-    event: str
-    waiting: str
-    paused: str
-    target: str
-    reason: str
-
-
 @dataclass(slots=True)
 class Move:
     """A change of state that a run makes, ending itself. `sources` are the states in which it is legal."""
@@ -88,8 +77,25 @@ class Move:
     unless: tuple[
         str, ...
     ] = ()  # pause_requested, cancel_requested: refuse (RequestPending) if a person asked for it
-    tells_parent: ParentWake | None = None  # for an end: a parent's open children become one fewer
-    cascades: bool = False  # for a cancel: open children are to be cancelled too
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """A plan to record with the result of the call that made it."""
+
+    plan_type: str
+    plan_content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One entry of a job's planning history. `seq` is that of its call's result in the transcript."""
+
+    job_id: str
+    seq: int
+    plan_type: str
+    plan_content: str
+    created_at: float
 
 
 class Commit(StrEnum):
@@ -112,6 +118,7 @@ class Checkpoint:
     parks: tuple[str, ...] = ()  # call ids that wait for a human or for subtasks
     events: list[NewEvent] = field(default_factory=list)
     remark: tuple[str, str] | None = None  # (question | result, text) of the agent itself; needs expect_inbox
+    plan: NewPlan | None = None  # recorded under the seq of the first message
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -163,3 +170,21 @@ class HistoryEvent:
     to_state: str | None
     run_id: str | None
     data: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateHooks:
+    """Which hooks are to be called when a job comes into a state, and what they are told of its row."""
+
+    names: Mapping[str, tuple[str, ...]]
+    describe: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """A call of one hook that is still to be made."""
+
+    id: str
+    job_id: str
+    name: str
+    event: dict[str, Any]

@@ -8,14 +8,12 @@ from typing import Any
 
 from jobs.errors import IllegalTransition, JobNotFound, UsageError
 from jobs.installation import Installation
-from jobs.parents import tell_parent
 from jobs.reasons import Reason
 from jobs.states import RESUME_EVENTS, TERMINAL, Event, State, target
 from jobs.views import JobView, get_job
 from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE
 from storage.engine import wall_clock
 from storage.jobs import LockedJob, job_tx
-from storage.parents import child_reopened
 from storage.records import NewEvent
 from storage.subtasks import end_cascade, unfinished_children
 
@@ -89,7 +87,6 @@ def cancel(installation: Installation, job_id: str, owner: str | None, actor: st
     Its subtasks are cancelled next, one by one; where this process dies in between, the sweep goes on with them.
     Cancelling a cancelled job changes nothing. Raises IllegalTransition for a job that ended otherwise.
     """
-    parent = None
     with job_tx(installation.db, job_id, owner) as job:
         state = State(job.row["state"])
         has_children = job.row["children_open"] > 0
@@ -103,15 +100,10 @@ def cancel(installation: Installation, job_id: str, owner: str | None, actor: st
                 job,
                 Event.CANCEL,
                 actor,
-                {
-                    "reason": Reason.CANCELLED_BY_USER,
-                    "reason_data": {"actor": actor},
-                    "cascade_pending": has_children,
-                },
+                {"reason": Reason.CANCELLED_BY_USER, "reason_data": {"actor": actor}},
             )
-            parent = tell_parent(job)
-    if parent is not None:
-        installation.wakeups.send_and_wait(AGENT_QUEUE, parent)
+    if job.woken_parent is not None:
+        installation.wakeups.send_and_wait(AGENT_QUEUE, job.woken_parent)
     if cascades:
         cancel_children(installation, job_id, actor)
     return get_job(installation, job_id, owner)
@@ -150,8 +142,6 @@ def retry(
         if model is not None:
             values["model"] = model
         _move(job, Event.RETRY, actor, values, hint=hint)
-        if job.row["parent_id"] is not None:
-            child_reopened(job.conn, job.row["parent_id"])
     return _woken(installation, job_id, owner)
 
 

@@ -16,7 +16,6 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
 from storage.history import append_events
-from storage.hooks import add_hook_calls
 from storage.models import comments, jobs, messages, runs, tool_calls
 from storage.parents import CANCELLED, child_ended
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
@@ -56,7 +55,6 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
             _end_run(conn, run, checkpoint.move, now)
             if row.parent_id is not None and checkpoint.move.terminal:
                 woken = child_ended(conn, row.parent_id)
-            add_hook_calls(conn, db.hooks, run.job_id, checkpoint.move.target)
         crash_point(CrashPoint(f"{checkpoint.what}.committing"))
     crash_point(CrashPoint(f"{checkpoint.what}.committed"))
     return Committed(

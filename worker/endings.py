@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.errors import RequestPending
-from jobs.parents import PARENT_WAKE
 from jobs.reasons import Reason
 from jobs.shares import KINDS, spent
 from jobs.states import TERMINAL, Event, State, target
@@ -104,8 +103,6 @@ def running_move(
         terminal=state in TERMINAL,
         outcome=event,
         delay=delay,
-        tells_parent=PARENT_WAKE if state in TERMINAL else None,
-        cascades=event is Event.CANCEL,
     )
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 from jobs.lifecycle import cancel_children
-from jobs.parents import tell_parent
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
 from jobs.wakeups import QUEUE_OF_STATE
@@ -142,8 +141,7 @@ def take_back(process: WorkerProcess, run: RunRef) -> None:
                 raise _HeartbeatCameBack
             if job.row["run_id"] == run.run_id:
                 state = _move_on(process, job, worker)
-                if state in TERMINAL:
-                    parent = tell_parent(job)
+                parent = job.woken_parent
                 crash_point(CrashPoint.SWEEP_COMMITTING)
                 log.warning("run %s of job %s died: now %s", run.run_id, run.job_id, state)
     except (_HeartbeatCameBack, JobNotFound):
@@ -174,7 +172,6 @@ def _move_on(process: WorkerProcess, job: LockedJob, worker: str) -> State:
     values |= {"state": end, "reason": reason, "reason_data": data, "available_at": wall_clock()}
     if end in TERMINAL:
         values["completed_at"] = wall_clock()
-        values["cascade_pending"] = event is Event.CANCEL and job.row["children_open"] > 0
     if end is not State.RUNNING:
         values |= {"pause_requested": False, "cancel_requested": False}
     job.update(values, NewEvent(event, "sweep", state, end, {"reason": reason, **data}))

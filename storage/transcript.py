@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from storage.engine import Database
-from storage.models import messages
-from storage.records import Message
+from storage.models import messages, tool_calls
+from storage.records import DoneCall, Message
+
+Value = TypeVar("Value")
+_PAGE = 20
 
 
 def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_seq: int) -> list[Message]:
@@ -25,6 +29,53 @@ def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_
 def list_messages(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Message]:
     """Messages with seq > `after`, in order."""
     return _select(db, job_id, messages.c.seq > after, limit)
+
+
+def newest_call(
+    db: Database, job_id: str, name: str, read: Callable[[str], Value | None]
+) -> tuple[int, Value] | None:
+    """The newest call of this tool that had a good result and whose arguments `read` takes: (seq of its message, value).
+
+    `read` gives None for arguments to pass over. Reads backwards, no further than needed.
+    """
+    statement = _good_calls(job_id, [name]).order_by(
+        tool_calls.c.message_seq.desc(), tool_calls.c.position.desc()
+    )
+    with db.read() as conn:
+        for row in conn.execution_options(yield_per=_PAGE).execute(statement).mappings():
+            call = DoneCall(**row)
+            if (value := read(call.arguments)) is not None:
+                return call.seq, value
+    return None
+
+
+def good_calls(db: Database, job_id: str, names: Sequence[str]) -> list[DoneCall]:
+    """Every call of these tools that had a good result, in order."""
+    statement = _good_calls(job_id, names).order_by(tool_calls.c.message_seq, tool_calls.c.position)
+    with db.read() as conn:
+        return [DoneCall(**row) for row in conn.execute(statement).mappings()]
+
+
+def _good_calls(job_id: str, names: Sequence[str]) -> sa.Select[Any]:
+    columns = (tool_calls.c.message_seq.label("seq"), tool_calls.c.name, tool_calls.c.arguments)
+    return sa.select(*columns).where(
+        tool_calls.c.job_id == job_id,
+        tool_calls.c.name.in_(names),
+        tool_calls.c.state == "done",
+        tool_calls.c.is_error.is_(False),
+    )
+
+
+def gap_extras(db: Database, job_id: str, after: int) -> list[dict[str, Any]]:
+    """What is noted beside the user messages (reminders, comments) with seq > `after`."""
+    statement = sa.select(messages.c.extra).where(
+        messages.c.job_id == job_id,
+        messages.c.seq > after,
+        messages.c.kind == "gap",
+        messages.c.extra.isnot(None),
+    )
+    with db.read() as conn:
+        return list(conn.execute(statement).scalars())
 
 
 def _select(

@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.errors import IllegalTransition, UsageError
 from jobs.installation import Installation
+from jobs.questions import chosen_answer
 from jobs.reasons import Reason
 from jobs.states import Event, State, target
 from jobs.wakeups import AGENT_QUEUE
@@ -14,6 +15,7 @@ from storage.jobs import LockedJob, job_tx
 from storage.records import Comment, NewEvent
 
 MAX_COMMENT_CHARS = 100_000
+SYSTEM = "system"  # the author of what no person wrote
 
 
 def add_comment(
@@ -28,8 +30,27 @@ def add_comment(
 
 
 def reply(installation: Installation, job_id: str, owner: str | None, text: str, author: str) -> Comment:
-    """Answers the job's question. Raises IllegalTransition when it asks none; else as `add_comment`."""
+    """Answers the job's question; the number or the text of one of its choices is stored as that choice.
+
+    Raises IllegalTransition when it asks none; else as `add_comment`.
+    """
     return _deliver(installation, job_id, owner, text, author, must_answer=True)
+
+
+def answer_by_default(installation: Installation, job_id: str) -> bool:
+    """Answers a question whose deadline has passed with its default; True: the job is due, its wake-up to be sent.
+
+    False, and nothing is written, where a person was quicker or the deadline has not passed: a question gets one
+    answer, however many sweeps and people give one at the same instant. Raises JobNotFound.
+    """
+    with job_tx(installation.db, job_id) as job:
+        due = job.row["answer_due_at"]
+        overdue = due is not None and due <= job.row["updated_at"]  # the clock of the lock just taken
+        if job.row["state"] != State.WAITING_HUMAN or not overdue:
+            return False
+        answer = job.row["pending_question"]["default_answer"]
+        _, woken = _store(job, answer, SYSTEM, must_answer=True)
+    return woken
 
 
 def _deliver(
@@ -56,6 +77,8 @@ def _store(job: LockedJob, text: str, author: str, *, must_answer: bool) -> tupl
         raise IllegalTransition(
             job.row["id"], state, "a reply", hint="send a comment instead: sostenuto comment"
         )
+    if asked is not None:
+        text = chosen_answer(job.row["pending_question"], text)
     comment = job.add_comment(author, text, answers_call=asked)
     values: dict[str, Any] = {"inbox_total": comment.number}
     noted = NewEvent("comment", author, data={"number": comment.number})
@@ -65,7 +88,7 @@ def _store(job: LockedJob, text: str, author: str, *, must_answer: bool) -> tupl
     end = target(state, Event.REPLY)
     answered = NewEvent(Event.REPLY, author, state, end, {"number": comment.number})
     # The call stays parked until the next run makes the comment its result; nobody can answer it twice.
-    values |= {"pending_call": None, "pending_question": None}
+    values |= {"pending_call": None, "pending_question": None, "answer_due_at": None}
     if state is State.PAUSED:
         job.update(values | {"resume_state": State.QUEUED}, noted, answered)
         return comment, False

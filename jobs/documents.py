@@ -220,6 +220,8 @@ def known_keys(model: type[BaseModel], place: Place) -> list[str]:
     for part in place:
         if isinstance(part, int):
             current = _inner(current, list)
+        elif get_origin(current) is dict:  # any key is a name of the writer's own
+            current = get_args(current)[1]
         else:
             fields = getattr(_inner(current, BaseModel), "model_fields", {})
             current = fields[part].annotation if part in fields else None

@@ -23,6 +23,12 @@ class Installation:
     settings: Settings
     db: Database
 
+    def __post_init__(self) -> None:
+        if self.settings.hooks.completion or self.settings.hooks.pause:
+            from jobs.hooks import state_hooks
+
+            self.db.hooks = state_hooks(self.settings)
+
     @cached_property
     def wakeups(self) -> WakeUpPublisher:
         return WakeUpPublisher(broker_url(self.settings))

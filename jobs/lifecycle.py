@@ -8,6 +8,7 @@ from typing import Any
 
 from jobs.errors import IllegalTransition, JobNotFound, UsageError
 from jobs.installation import Installation
+from jobs.questions import question_reason
 from jobs.reasons import Reason
 from jobs.states import RESUME_EVENTS, TERMINAL, Event, State, target
 from jobs.views import JobView, get_job
@@ -152,8 +153,7 @@ def _after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
     ):  # not due yet: it goes on waiting for its time
         return {"reason": Reason.SCHEDULED, "reason_data": {"until": due}, "available_at": due}
     if waited_for is State.WAITING_HUMAN:
-        question = (job.row["pending_question"] or {}).get("question")
-        return {"reason": Reason.QUESTION, "reason_data": {"question": question}}
+        return {"reason": Reason.QUESTION, "reason_data": question_reason(job.row["pending_question"])}
     return {"reason": Reason.SUBTASKS if waited_for is State.WAITING_SUBTASKS else Reason.RESUMED}
 
 
@@ -175,7 +175,7 @@ def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint
     if end in TERMINAL:
         changes |= {"completed_at": wall_clock(), "pause_requested": False, "cancel_requested": False}
         # Nobody waits for an answer any more; after a retry the agent asks again.
-        changes |= {"resume_state": None, "pending_call": None, "pending_question": None}
+        changes |= {"resume_state": None, "pending_call": None, "pending_question": None, "answer_due_at": None}
     job.update(changes, NewEvent(event, actor, state, end))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from jobs.durations import format_duration
 from jobs.states import State
 
 
@@ -76,7 +77,7 @@ WORDINGS: dict[Reason, Wording] = {
     Reason.SUBTASKS_DONE: Wording("its subtasks have ended", "a worker takes it on as soon as one is free"),
     Reason.PAUSED_BY_USER: Wording("paused by {actor}", "go on with: sostenuto resume {id}"),
     Reason.BUDGET_EXCEEDED: Wording(
-        "its budget of {limit} {budget} is used up", "raise it with: sostenuto resume {id} --max-{budget} N"
+        "its {budget} budget of {limit} is used up", "raise it with: sostenuto resume {id} --max-{budget} N"
     ),
     Reason.QUESTION: Wording("asks a person: {question}", 'answer with: sostenuto reply {id} "…"'),
     Reason.COMPLETED: Wording("completed", "its files: sostenuto files list {id}"),
@@ -104,6 +105,12 @@ WORDINGS: dict[Reason, Wording] = {
 }
 
 
+_QUESTION_WITH_DEADLINE = Wording(
+    "asks a person, until {at}: {question}",
+    'answer with: sostenuto reply {id} "…"; at {at} it goes on by itself with: {default}',
+)
+
+
 class _Forgiving(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return f"({key} unknown)"
@@ -120,5 +127,13 @@ def explain(state: str, reason: str | None, data: Mapping[str, Any]) -> tuple[st
     if reason is None:
         return None, None
     wording = WORDINGS[Reason(reason)]
+    if reason == Reason.QUESTION and "until" in data:
+        wording = _QUESTION_WITH_DEADLINE
     known = _Forgiving(data)
+    if reason == Reason.BUDGET_EXCEEDED and "limit" in data:
+        known["limit"] = _amount(data["limit"], is_time=data.get("budget") == "time")
     return wording.text.format_map(known), wording.next.format_map(known)
+
+
+def _amount(limit: float, *, is_time: bool) -> str:
+    return format_duration(limit) if is_time else f"{limit:,}".removesuffix(".0")

@@ -6,13 +6,14 @@ the model's client keep their usual names, OPENAI_API_KEY and OPENAI_BASE_URL.
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from jobs.errors import did_you_mean
 
@@ -22,6 +23,7 @@ BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "amqp", "amqps", "pyamqp")
 MEGABYTE = 1024 * 1024
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Amount = Annotated[float, Field(ge=0, le=1e9)]
 Seconds = Annotated[float, Field(ge=0.05, le=86_400)]
 
 
@@ -74,6 +76,48 @@ class BudgetSettings(_Group):
     )
 
 
+class Price(_Group):
+    """What a model's tokens cost, for a million of each kind, in whatever currency one counts."""
+
+    input: Amount = Field(description="tokens of the prompt")
+    output: Amount = Field(description="tokens of the reply")
+    cached_input: Amount | None = Field(
+        default=None, description="tokens of the prompt that the endpoint had cached; default: as input"
+    )
+
+
+def _from_json(value: Any) -> Any:
+    """In the environment the same mapping is written as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError('allowed is JSON such as {"gpt-*": {"input": 1.25, "output": 10}}') from None
+
+
+def _from_list(value: Any) -> Any:
+    """In the environment names stand with commas between them."""
+    if not isinstance(value, str):
+        return value
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+HookNames = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)], ...],
+    BeforeValidator(_from_list),
+    AfterValidator(lambda names: tuple(dict.fromkeys(names))),
+]
+
+
+class HookSettings(_Group):
+    """The `hooks:` block: programs of yours that are told when a job stops or ends."""
+
+    completion: HookNames = Field(default=(), description="hooks called when a job has ended")
+    pause: HookNames = Field(default=(), description="hooks called when a job is paused or asks a person")
+    timeout: Seconds = Field(default=30, description="longest call of a hook, in seconds")
+
+
 class Settings(_Group):
     """Checked, absolute, immutable. `load_settings()` makes it from the environment and `sostenuto.yaml`.
 
@@ -115,6 +159,10 @@ class Settings(_Group):
     )
     context_window: Count | None = Field(
         default=None, description="the model's window in tokens; default: learned"
+    )
+
+    prices: Annotated[dict[str, Price], BeforeValidator(_from_json)] = Field(
+        default={}, description="model name or glob → what a million tokens cost; the first that fits counts"
     )
 
     lease_seconds: Annotated[float, Field(ge=0.2, le=3600)] = Field(
@@ -165,6 +213,7 @@ class Settings(_Group):
 
     budget: BudgetSettings = BudgetSettings()
     context: ContextSettings = ContextSettings()
+    hooks: HookSettings = HookSettings()
 
     @model_validator(mode="before")
     @classmethod

@@ -123,9 +123,11 @@ class _Sources:
     def bad_value(self, place: Place, sentence: str) -> ConfigurationError:
         """The one-line error for a problem at a place: who set it, to what, and what is allowed."""
         field = dict(fields()).get(place)
-        variable = next((name for name, known in variables().items() if known == place), "")
+        variable = next((name for name, known in variables().items() if known == place[: len(known)]), "")
         if variable in self.environ:
             where, value = variable, self.environ[variable]
+            if not field:  # a place inside of the variable's JSON or list
+                return ConfigurationError(f"{where}: {sentence}")
         else:
             line, _ = self.document.position(place)
             where, value = (
@@ -162,6 +164,10 @@ def _shown(place: Place, field: FieldInfo | None, value: Any) -> str:
 def allowed(field: FieldInfo | None) -> str:
     """What a setting may be, in words."""
     annotation: Any = field.annotation if field else str
+    if get_origin(annotation) is dict:
+        return "allowed is a mapping; in the environment the same as JSON"
+    if get_origin(annotation) is tuple:
+        return "allowed is a list of names; in the environment with commas between them"
     options = [part for part in get_args(annotation) if part is not type(None)]
     metadata = list(field.metadata) if field else []
     if get_origin(annotation) is not Literal and options:

@@ -30,6 +30,7 @@ class JobView:
     steps: int
     tokens: int
     cost: float
+    cost_known: bool  # False: a model without a price was asked, the true cost is higher
     attempt: int
     priority: int
     worker: str | None
@@ -60,6 +61,8 @@ class JobView:
         data = asdict(self)
         for name in ("available_at", "created_at", "updated_at", "started_at", "completed_at"):
             data[name] = None if data[name] is None else iso(data[name])
+        if data["pending_question"] and "until" in data["pending_question"]:
+            data["pending_question"]["until"] = iso(data["pending_question"]["until"])
         return data
 
 
@@ -69,7 +72,7 @@ def iso(seconds: float) -> str:
 
 
 _COPIED = (
-    "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "attempt", "priority", "worker", "model",
+    "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "cost_known", "attempt", "priority", "worker", "model",
     "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
     "parent_id", "children_open", "children_total", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
 )  # fmt: skip

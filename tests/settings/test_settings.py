@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,43 @@ def test_a_bad_variable_is_named_with_its_value_and_what_is_allowed(
     assert caught.value.exit_code == 2
 
 
+def test_prices_are_the_same_in_the_file_and_as_json(tmp_path: Path) -> None:
+    (tmp_path / "sostenuto.yaml").write_text(
+        "prices:\n  gpt-5*: {input: 1.25, output: 10, cached_input: 0.125}\n  local/*: {input: 0, output: 0}\n",
+        encoding="utf-8",
+    )
+    written = load_settings({}, tmp_path).prices
+    assert list(written) == ["gpt-5*", "local/*"]  # in the order written: the first that fits counts
+    as_json = {model: price.model_dump() for model, price in written.items()}
+    assert load_settings({"SOSTENUTO_PRICES": json.dumps(as_json)}, tmp_path / "elsewhere").prices == written
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("gpt-5", "SOSTENUTO_PRICES is 'gpt-5': allowed is JSON such as"),
+        ("[]", "SOSTENUTO_PRICES is '[]': allowed is a mapping"),
+        ('{"a": {"input": -1, "output": 1}}', "SOSTENUTO_PRICES: 'input' should be greater than or equal to 0"),
+        ('{"a": {"input": NaN, "output": 1}}', "SOSTENUTO_PRICES: 'input' should be"),
+        ('{"a": {"imput": 1, "output": 1}}', "unknown key 'imput'; did you mean 'input'?"),
+    ],
+)
+def test_a_bad_price_in_the_environment_names_the_variable(tmp_path: Path, value: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({"SOSTENUTO_PRICES": value}, tmp_path)
+    assert expected in str(caught.value)
+
+
+def test_hooks_are_a_list_in_the_file_and_have_commas_in_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "sostenuto.yaml").write_text("hooks:\n  completion: [a, b, a]\n  pause: c\n", encoding="utf-8")
+    hooks = load_settings({"SOSTENUTO_HOOKS_PAUSE": "d, e"}, tmp_path).hooks
+    assert (hooks.completion, hooks.pause) == (("a", "b"), ("d", "e"))
+    with pytest.raises(ConfigurationError, match="SOSTENUTO_HOOKS_PAUSE: item 1 of 'pause'"):
+        load_settings({"SOSTENUTO_HOOKS_PAUSE": "a b"}, tmp_path)
+
+
 BAD_FILES = [
+    ("prices:\n  gpt-5:\n    input: 1\n", "sostenuto.yaml:2: the key 'output' is missing"),
     (
         "concurrency: [1]\n",
         "sostenuto.yaml:1: concurrency is '[1]': allowed is a whole number from 1 to 1,000",
@@ -209,7 +246,7 @@ def documented_rows() -> list[str]:
     rows = []
     for name, place in variables().items():
         field = by_place[place]
-        default = "" if field.default in {None, ""} else f"`{str(field.default).lower()}`"
+        default = "" if field.default in (None, "", {}, ()) else f"`{str(field.default).lower()}`"
         kind = allowed(field).removeprefix("allowed is ").removesuffix(" that is not empty or too long")
         rows.append(
             f"| `{name}` | `{'.'.join(map(str, place))}` | {kind} | {default} | {field.description} |"

@@ -20,7 +20,7 @@ def broker_options(url: str) -> dict[str, Any]:
             "client_name": "sostenuto",
         }
     if scheme in ("amqp", "amqps", "pyamqp"):
-        return {"confirm_publish": True, "confirm_timeout": 1.0}
+        return {"confirm_publish": True}
     if scheme == "filesystem":
         return file_broker_options(url)
     return {}

@@ -108,6 +108,8 @@ class WakeUpPublisher:
             queue=wake_up.queue,
             producer=producer,
             ignore_result=True,
+            timeout=TIMEOUT_SECONDS,
+            confirm_timeout=TIMEOUT_SECONDS,  # RabbitMQ's word that it has it may never come
             retry=True,
             retry_policy={"max_retries": 0},  # without it a refused connection takes six seconds to fail
         )
@@ -115,7 +117,7 @@ class WakeUpPublisher:
     def _disconnect(self) -> None:
         if self._connection is not None:
             with contextlib.suppress(Exception):
-                self._connection.release()
+                self._connection.collect()  # unlike release, it does not wait for RabbitMQ to agree
             self._connection = None
 
 

@@ -76,13 +76,18 @@ class Bench(CrashBench):
         self.write_pieces()
         return submit(self.installation, SubmitRequest(instruction, piece="plain"), "local").job.id
 
+    def submit_to(self, broker_url: str) -> str:
+        """A job whose wake-up goes to another broker."""
+        self.write_pieces()
+        settings = self.installation.settings.model_copy(update={"broker_url": broker_url})
+        other = Installation(settings, self.installation.db)
+        job_id = submit(other, SubmitRequest("Do it.", piece="plain"), "local").job.id
+        other.wakeups.close()
+        return job_id
+
     def submit_silently(self) -> str:
         """A job whose wake-up is lost."""
-        unheard = Installation(
-            self.installation.settings.model_copy(update={"broker_url": "redis://127.0.0.1:1/0"}),
-            self.installation.db,
-        )
-        return submit(unheard, SubmitRequest("Do it.", piece="plain"), "local").job.id
+        return self.submit_to("redis://127.0.0.1:1/0")
 
     def write_pieces(self) -> None:
         self.write_piece()

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from jobs.states import State
 from tests.resilience.bench import COMPLETE, Bench, bash, endless_command, job_of, running, story
-from tests.resilience.cutting_proxy import CuttingProxy
+from tests.resilience.proxies import CuttingProxy
 from tests.servers.postgres import PostgresServer
 from tests.strict_endpoint import ChatRequest, Reply
 from tests.waiting import wait_until

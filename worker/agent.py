@@ -16,15 +16,20 @@ from jobs.reasons import Reason
 from jobs.states import Event
 from storage import jobs as job_store
 from storage.crashpoints import CrashPoint, crash_point
-from storage.records import Checkpoint, Commit, Message, NewMessage
+from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage
 from worker import transition
 from worker.decisions import decide
 from worker.endings import Ending, end, end_after_model_error, end_at_boundary, tool_message
 from worker.job_run import JobRun
 from worker.layout import build_messages, request_text
+from worker.loops import end_if_looping, loop_warning
+from worker.mirrors import mirror_checklists, mirror_transitions
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.types import ModelReply, ModelRequest, ToolCall
+from worker.note_tools import CHECKLIST_CHANGES, plan_of
+from worker.prices import cost_of
 from worker.prompts import unread_text
+from worker.reminders import todo_reminder
 from worker.tokens import estimate_tokens
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.dispatch import run_tool
@@ -95,8 +100,10 @@ def unanswered(rows: list[Message]) -> list[OpenCall]:
 
 def take_step(job: JobRun) -> Ending | None:
     """Shows the model what is new, asks it, and commits its reply with the calls it intends."""
-    fill_gap(job)
+    if ending := end_if_looping(job):
+        return ending
     load_tools(job)
+    fill_gap(job)
     messages = build_messages(job.rows)
     request = ModelRequest(
         model=job.model_name,
@@ -115,7 +122,7 @@ def take_step(job: JobRun) -> Ending | None:
 
 
 def fill_gap(job: JobRun) -> None:
-    """Commits unread comments and a due nudge as one user message, just before the call that shows them."""
+    """Commits unread comments, a nudge and reminders that are due, just before the call that shows them."""
     parts: list[str] = []
     seen = None
     if job.unread:
@@ -124,15 +131,18 @@ def fill_gap(job: JobRun) -> None:
         parts.append(unread_text(comments, job.process.zone, _room(job) // 4))
     if job.rows[-1].role == "assistant":
         parts.append(CUT_TEXT if _is_cut(job.rows[-1]) else NUDGE)
+    rows: list[NewMessage] = []
     if parts:
         text = "\n\n".join(parts)
-        gap = NewMessage("user", "gap", text, tokens=estimate_tokens(text))
-        job.commit(Checkpoint(Commit.GAP, messages=[gap], inbox_seen=seen))
+        rows.append(NewMessage("user", "gap", text, tokens=estimate_tokens(text)))
+    rows += [row for row in (loop_warning(job), todo_reminder(job)) if row is not None]
+    if rows:
+        job.commit(Checkpoint(Commit.GAP, messages=rows, inbox_seen=seen))
 
 
 def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending | None:
     """Commits the reply, or the end of the run where it is none to go on with."""
-    checkpoint = _spend(request, reply)
+    checkpoint = _spend(job, request, reply)
     if reply.refusal or reply.finish_reason == "content_filter":
         detail = reply.refusal or reply.content or "filtered by the endpoint"
         return end(job, Event.FAIL, Reason.MODEL_REFUSED, {"detail": detail[:500]}, checkpoint=checkpoint)
@@ -143,7 +153,7 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
         )
         return end_after_model_error(job, nothing, job.process.endpoint(request.model), checkpoint)
     checkpoint.steps = 1
-    checkpoint.messages = [_assistant_message(reply)]
+    checkpoint.messages = [_assistant_message(reply, checkpoint)]
     is_cut = reply.finish_reason == "length"
     if is_cut:
         checkpoint.messages += [_error_result(call.id, call.name, TRUNCATED) for call in reply.tool_calls]
@@ -155,21 +165,32 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
     return None
 
 
-def _spend(request: ModelRequest, reply: ModelReply) -> Checkpoint:
-    """The tokens of a call, estimated where the endpoint did not count them."""
+def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
+    """The tokens of a call, estimated where the endpoint did not count them, and their cost where it is known."""
     usage = reply.usage
     prompt = usage.prompt_tokens or estimate_tokens(request_text(request.messages, request.tools))
     completion = usage.completion_tokens or estimate_tokens(_reply_text(reply))
     values = {"context_tokens": prompt + completion, "model_failures": 0}
-    return Checkpoint(Commit.REPLY, prompt_tokens=prompt, completion_tokens=completion, values=values)
+    checkpoint = Checkpoint(Commit.REPLY, prompt_tokens=prompt, completion_tokens=completion, values=values)
+    cost = cost_of(job.process.settings.prices, request.model, prompt, completion, usage.cached_tokens)
+    if cost is not None:
+        checkpoint.cost = cost
+    elif job.row["cost_known"]:
+        values["cost_known"] = False
+        if job.row["max_cost"] is not None:  # a limit that cannot hold
+            checkpoint.events.append(NewEvent("cost_unknown", "worker", data={"model": request.model}))
+    return checkpoint
 
 
 def _reply_text(reply: ModelReply) -> str:
     return "\n".join([reply.content or "", *(f"{call.name} {call.arguments}" for call in reply.tool_calls)])
 
 
-def _assistant_message(reply: ModelReply) -> NewMessage:
+def _assistant_message(reply: ModelReply, spent: Checkpoint) -> NewMessage:
     extra: dict[str, object] = {"model": reply.model, "finish": reply.finish_reason}
+    extra |= {"prompt_tokens": spent.prompt_tokens, "completion_tokens": spent.completion_tokens}
+    if spent.cost:
+        extra["cost"] = spent.cost
     if reply.reasoning:
         extra["reasoning"] = reply.reasoning
     return NewMessage(
@@ -225,9 +246,12 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
             Checkpoint(
                 Commit.RESULT,
                 messages=[message],
+                plan=plan_of(call.name, call.arguments, result),
                 values={"context_tokens": job.row["context_tokens"] + tokens},
             )
         )
+        if call.name in CHECKLIST_CHANGES and not result.is_error:
+            mirror_checklists(job)
     choices = [call for call in calls if call.name == transition.NAME]
     if len(choices) > 1:
         job.commit(
@@ -236,7 +260,10 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
                 messages=[_error_result(call.id, call.name, ONE_TRANSITION) for call in choices[1:]],
             )
         )
-    return decide(job, choices[0].id, choices[0].arguments) if choices else None
+    ending = decide(job, choices[0].id, choices[0].arguments) if choices else None
+    if ending is not None:
+        mirror_transitions(job)
+    return ending
 
 
 def _batch_budget(job: JobRun, calls: int) -> tuple[int, int]:

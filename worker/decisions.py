@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.arguments import BadArguments
 from jobs.errors import InboxChanged, NoOpenChildren
 from jobs.pieces import ABORT, ASK, COMPLETE, WAIT_SUBTASKS
+from jobs.pieces.model import ENDINGS
+from jobs.questions import question_of, question_reason, shortened
 from jobs.reasons import Reason
 from jobs.states import Event
 from storage import jobs as job_store
-from storage.records import Checkpoint, Commit, NewEvent, NewMessage
+from storage.records import Checkpoint, Comment, Commit, NewEvent, NewMessage
 from storage.subtasks import list_children
 from worker import transition
 from worker.endings import Ending, end, tool_message
 from worker.job_run import JobRun
 from worker.subtask_results import collect_results
 from worker.tokens import estimate_tokens
-from worker.tools.dispatch import BadArguments
 from worker.transition import Transition
 
 UNREAD = "Not accepted: there are unread comments. They follow; take them into account, then decide again."
 NO_SUBTASKS = "Not done: this job has no subtasks to wait for."
-TITLE_CHARS = 300
 LEAST_RESULT_TOKENS, MOST_RESULT_TOKENS = 1_000, 60_000  # of all subtasks' results together
 
 
@@ -66,7 +67,11 @@ def _abort(job: JobRun, call_id: str, choice: Transition) -> Ending:
         values={"error_message": choice.summary},
     )
     return end(
-        job, Event.ABORT, Reason.ABORTED_BY_AGENT, {"detail": _short(choice.summary)}, checkpoint=checkpoint
+        job,
+        Event.ABORT,
+        Reason.ABORTED_BY_AGENT,
+        {"detail": shortened(choice.summary)},
+        checkpoint=checkpoint,
     )
 
 
@@ -74,24 +79,40 @@ def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | No
     """Parks the call until a person answers; on the way back, the answer becomes its result."""
     answer = job_store.answer_to(job.process.db, job.job_id, call_id)
     if answer is not None:
-        # The answer is shown as this result and counts as read, unless older comments are unread still.
-        seen = answer.number if answer.number == job.row["inbox_seen"] + 1 else None
-        text = f"{answer.author} answers: {answer.text}"
-        job.commit(Checkpoint(Commit.RESULT, messages=[_result(call_id, text)], inbox_seen=seen))
+        _take_answer(job, call_id, answer)
         return None
-    question = _short(choice.summary)
+    ask = job.movement.ask
+    until = None if ask.deadline is None else job.process.db.clock() + ask.deadline
+    question = question_of(choice.summary, choice.choices, until, ask.default_answer)
     checkpoint = Checkpoint(
         Commit.END,
         events=[_noted(job, choice)],
         parks=(call_id,),
         expect_inbox=job.row["inbox_seen"],
         remark=("question", choice.summary),
-        values={"pending_call": call_id, "pending_question": {"question": choice.summary}},
+        values={"pending_call": call_id, "pending_question": question, "answer_due_at": until},
     )
     try:
-        return end(job, Event.ASK, Reason.QUESTION, {"question": question}, checkpoint=checkpoint)
+        return end(job, Event.ASK, Reason.QUESTION, question_reason(question), checkpoint=checkpoint)
     except InboxChanged:
         return _refuse(job, call_id, UNREAD)
+
+
+def _take_answer(job: JobRun, call_id: str, answer: Comment) -> None:
+    """The answer is the parked call's result: the conversation goes on, or a fresh visit of the movement begins."""
+    checkpoint = Checkpoint(
+        Commit.RESULT, messages=[_result(call_id, f"{answer.author} answers: {answer.text}")]
+    )
+    if (
+        job.movement.ask.resume == "rebuild"
+    ):  # its head shows the last comments, question and answer among them
+        checkpoint.what = Commit.TRANSITION
+        checkpoint.values = next_visit(job.row["movement"])
+    elif (
+        answer.number == job.row["inbox_seen"] + 1
+    ):  # shown as this result; older unread comments stay unread
+        checkpoint.inbox_seen = answer.number
+    job.commit(checkpoint)
 
 
 def _wait_or_collect(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
@@ -156,9 +177,10 @@ def _fail(job: JobRun, call_id: str, reason: Reason, data: dict[str, Any], used_
 
 
 def _visits_in_a_row(job: JobRun, movement: str) -> int:
-    """How many of the last visits were of this movement, without another between them."""
-    visits = job_store.list_events_of_kind(job.process.db, job.job_id, "movement")
-    names = [(visit.data or {}).get("movement") for visit in reversed(visits)]
+    """How many of the last visits were of this movement, without another between them. A question begins no new one."""
+    chosen = job_store.list_events_of_kind(job.process.db, job.job_id, "transition")
+    steps = [(event.data or {}).get("to") for event in reversed(chosen)]
+    names = [step for step in steps if step not in ENDINGS] + [job.piece.initial_movement]
     return next((index for index, name in enumerate(names) if name != movement), len(names))
 
 
@@ -181,12 +203,10 @@ def _noted(job: JobRun, choice: Transition) -> NewEvent:
     data = {
         "from": job.row["movement"],
         "to": choice.next_step,
-        "summary": _short(choice.summary),
+        "summary": shortened(choice.summary),
         # What is handed on where no lesson is given is the summary.
         "lessons": (choice.lessons or choice.summary)[: transition.LESSONS_CHARS],
     }
+    if job.movement.verify:
+        data["findings"] = choice.summary[: transition.FINDINGS_CHARS]
     return NewEvent("transition", "agent", data=data)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"

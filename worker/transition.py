@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.arguments import decode_arguments
-from jobs.pieces import Movement
+from jobs.pieces import ASK, Movement
 
 NAME = "transition"
 LESSONS_CHARS = 2000
+FINDINGS_CHARS = 8000
+MOST_CHOICES = 20
+CHOICE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +22,17 @@ class Transition:
     next_step: str
     summary: str
     lessons: str
+    choices: tuple[str, ...] = ()  # of a question
 
 
 def parameters(movement: Movement) -> dict[str, Any]:
-    """The tool's schema in this movement: only the steps its rules allow."""
+    """The tool's schema in this movement: only the steps its rules allow, choices only where it may ask."""
+    choices = {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": CHOICE_CHARS},
+        "maxItems": MOST_CHOICES,
+        "description": "ASK: answers to choose from, if there are some; the person may answer otherwise",
+    }
     return {
         "type": "object",
         "properties": {
@@ -34,6 +44,7 @@ def parameters(movement: Movement) -> dict[str, Any]:
                 "A movement's name: what was done and what is left.",
             },
             "lessons": {"type": "string", "description": "what the next movement should know; short"},
+            **({"choices": choices} if ASK in movement.next_steps else {}),
         },
         "required": ["next_step", "summary"],
     }
@@ -50,4 +61,5 @@ def schema(movement: Movement) -> dict[str, Any]:
 def parse(movement: Movement, arguments: str) -> Transition:
     """Raises BadArguments with a message for the model."""
     given = decode_arguments(arguments, parameters(movement))
-    return Transition(given["next_step"], given["summary"], given.get("lessons", "").strip())
+    choices = dict.fromkeys(choice.strip() for choice in given.get("choices", []) if choice.strip())
+    return Transition(given["next_step"], given["summary"], given.get("lessons", "").strip(), tuple(choices))

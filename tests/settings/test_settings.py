@@ -124,7 +124,10 @@ def test_prices_are_the_same_in_the_file_and_as_json(tmp_path: Path) -> None:
     [
         ("gpt-5", "SOSTENUTO_PRICES is 'gpt-5': allowed is JSON such as"),
         ("[]", "SOSTENUTO_PRICES is '[]': allowed is a mapping"),
-        ('{"a": {"input": -1, "output": 1}}', "SOSTENUTO_PRICES: 'input' should be greater than or equal to 0"),
+        (
+            '{"a": {"input": -1, "output": 1}}',
+            "SOSTENUTO_PRICES: 'input' should be greater than or equal to 0",
+        ),
         ('{"a": {"input": NaN, "output": 1}}', "SOSTENUTO_PRICES: 'input' should be"),
         ('{"a": {"imput": 1, "output": 1}}', "unknown key 'imput'; did you mean 'input'?"),
     ],
@@ -136,7 +139,9 @@ def test_a_bad_price_in_the_environment_names_the_variable(tmp_path: Path, value
 
 
 def test_hooks_are_a_list_in_the_file_and_have_commas_in_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "sostenuto.yaml").write_text("hooks:\n  completion: [a, b, a]\n  pause: c\n", encoding="utf-8")
+    (tmp_path / "sostenuto.yaml").write_text(
+        "hooks:\n  completion: [a, b, a]\n  pause: c\n", encoding="utf-8"
+    )
     hooks = load_settings({"SOSTENUTO_HOOKS_PAUSE": "d, e"}, tmp_path).hooks
     assert (hooks.completion, hooks.pause) == (("a", "b"), ("d", "e"))
     with pytest.raises(ConfigurationError, match="SOSTENUTO_HOOKS_PAUSE: item 1 of 'pause'"):

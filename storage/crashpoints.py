@@ -47,6 +47,7 @@ class CrashPoint(StrEnum):
     SWEEP_COMMITTING = "sweep.committing"  # a dead run's job is taken back
     SWEEP_COMMITTED = "sweep.committed"
     WAKE_COMMITTED = "wake.committed"  # the sweep has marked forgotten jobs as woken
+    HOOK_CALLED = "hook.called"  # a hook returned, which is not yet noted
     PUBLISH_SENDING = "publish.sending"
     PUBLISH_SENT = "publish.sent"
 

@@ -71,12 +71,12 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         if options.with_parent:
             tell_ready(process.name)
 
-    threads: list[threading.Thread] = [heartbeat, watch, control, sweep, shutdown]
+    threads: list[threading.Thread] = [heartbeat, watch, control, sweep, shutdown, process.hooks]
     for thread in threads:
         thread.start()
     exit_code = consume(process, options.log_level, on_ready=ready, on_shutdown=shutdown.request)
     process.stopping.set()
-    for stoppable in (sweep, control, watch, heartbeat):
+    for stoppable in (sweep, process.hooks, control, watch, heartbeat):
         stoppable.stop()
     finish(process)
     process.closed.set()

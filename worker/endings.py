@@ -70,6 +70,8 @@ def _commit_end(job: JobRun, checkpoint: Checkpoint, move: Move, *, resume_state
             "final_token_count": checkpoint.values.get("context_tokens", job.row["context_tokens"]),
             "final_message_count": len(job.rows) + len(checkpoint.messages),
         }
+    if state in TERMINAL and "pending_call" in checkpoint.values:  # cancelled while it was asking
+        checkpoint.values |= {"pending_call": None, "pending_question": None, "answer_due_at": None}
     if state is State.PAUSED:
         checkpoint.values["resume_state"] = resume_state
     if state is State.FAILED:

@@ -17,6 +17,7 @@ from storage import registry
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
 from worker.cancel import CancelToken
+from worker.hooks import HookCaller, load_hooks
 from worker.live import LiveRuns
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.opening import open_model
@@ -38,6 +39,7 @@ class WorkerProcess:
         self.sandbox = sandbox
         self.catalogue = Catalogue(standard_tools())
         self.live = LiveRuns()
+        self.hooks = HookCaller(self.db, self.settings, load_hooks(self.settings))
         self.claiming = threading.Lock()  # one claim at a time, so that two suspects are never taken together
         self.stopping = threading.Event()
         self.closed = threading.Event()  # Celery has left and the last acts are done

@@ -46,6 +46,8 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
     if ending is not None and ending.wake_at_once:
         process.wake(live.ref.job_id)
+    if ending is not None and ending.state is not State.QUEUED:
+        process.hooks.wake()
     return live.ref.job_id
 
 

@@ -10,7 +10,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from jobs.comments import answer_by_default
 from jobs.lifecycle import cancel_children
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
@@ -19,7 +21,7 @@ from storage import registry
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import wall_clock
 from storage.errors import JobNotFound, StorageError
-from storage.jobs import LockedJob, job_tx
+from storage.jobs import LockedJob, job_tx, overdue_questions
 from storage.records import NewEvent, RunRef
 from storage.runs import count_live_runs, end_run_if_expired, expired_runs, take_unwoken_jobs
 from storage.subtasks import cascades_pending
@@ -108,7 +110,9 @@ class Calm:
 
 
 def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) -> None:
-    """One round: requeues what dead runs held, cancels forgotten subtasks, wakes due jobs that nobody was told of."""
+    """One round: requeues what dead runs held, cancels forgotten subtasks, answers questions whose time is over,
+    has the calls of hooks made that nobody made, wakes due jobs that nobody was told of.
+    """
     if calm():
         for run in expired_runs(process.db, AT_ONCE):
             if not calm():
@@ -116,6 +120,11 @@ def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) 
             take_back(process, run)
     for job_id in cascades_pending(process.db, AT_ONCE):
         cancel_children(process.installation, job_id, "a person")
+    for job_id in overdue_questions(process.db, AT_ONCE):
+        with suppress(JobNotFound):
+            if answer_by_default(process.installation, job_id):
+                process.wake(job_id)
+    process.hooks.wake()
     wake_forgotten(process)
 
 

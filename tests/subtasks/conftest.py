@@ -1,0 +1,17 @@
+"""The agent's stage, with a piece that waits for subtasks and one for the subtasks themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agent.conftest import endpoint, sandbox, stage
+from tests.agent.stage import Stage
+from tests.jobs.conftest import db, installation
+from tests.subtasks.family import Family
+
+__all__ = ["db", "endpoint", "installation", "sandbox", "stage"]
+
+
+@pytest.fixture
+def family(stage: Stage) -> Family:
+    return Family(stage)

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     QUOTA = "quota"
     CONTEXT_EXHAUSTED = "context_exhausted"
     NO_TRANSITION = "no_transition"
+    LOOP = "loop"
     TOO_MANY_MOVEMENTS = "too_many_movements"
     TOO_MANY_REVISITS = "too_many_revisits"
     INTERNAL_ERROR = "internal_error"
@@ -95,6 +96,7 @@ WORDINGS: dict[Reason, Wording] = {
     ),
     Reason.CONTEXT_EXHAUSTED: Wording("its context no longer fits the model's window: {detail}", _RETRY),
     Reason.NO_TRANSITION: Wording("the model never ended its movement: {detail}", _RETRY),
+    Reason.LOOP: Wording("its agent went round in circles: {detail}", _RETRY),
     Reason.TOO_MANY_MOVEMENTS: Wording("it used up its {limit} movements", _RETRY),
     Reason.TOO_MANY_REVISITS: Wording(
         "it came back to the movement {movement} after {limit} visits in a row", _RETRY

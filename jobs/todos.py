@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,17 +63,16 @@ class TodoList:
 
 
 def read_todos(arguments: str) -> tuple[Todo, ...]:
-    """The list of one call. Raises BadArguments.
+    """The list of one call in the transcript. Raises BadArguments.
 
-    Used when the call runs and when it is replayed, so that both always agree. Of a repeated id the last item stands.
+    The decoder is the one that the call itself went through, so that replay and life always agree.
     """
-    given = decode_arguments(arguments, PARAMETERS)["todos"]
-    return unique(Todo(str(item["id"]), item["content"], item["status"]) for item in given)
+    return todos_of(decode_arguments(arguments, PARAMETERS))
 
 
-def unique(items: Iterable[Todo]) -> tuple[Todo, ...]:
-    """The items in their order; of those with the same id, the last."""
-    found = list(items)
+def todos_of(arguments: dict[str, Any]) -> tuple[Todo, ...]:
+    """The list of decoded arguments, in their order; of items with the same id, the last."""
+    found = [Todo(str(item["id"]), item["content"], item["status"]) for item in arguments["todos"]]
     last = {todo.id: index for index, todo in enumerate(found)}
     return tuple(todo for index, todo in enumerate(found) if last[todo.id] == index)
 

@@ -16,8 +16,10 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
 from storage.history import append_events
+from storage.hooks import add_hook_calls
 from storage.models import comments, jobs, messages, runs, tool_calls
 from storage.parents import CANCELLED, child_ended
+from storage.plans import add_plan
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.text import clean_json, clean_text
 
@@ -49,12 +51,15 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         append_events(
             conn, run.job_id, _all_events(checkpoint), last_seq=row.event_seq, now=now, run_id=run.run_id
         )
+        if checkpoint.plan is not None:
+            add_plan(conn, run.job_id, written[0], checkpoint.plan)
         if checkpoint.remark is not None:
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
             _end_run(conn, run, checkpoint.move, now)
             if row.parent_id is not None and checkpoint.move.terminal:
                 woken = child_ended(conn, row.parent_id)
+            add_hook_calls(conn, db.hooks, run.job_id, checkpoint.move.target)
         crash_point(CrashPoint(f"{checkpoint.what}.committing"))
     crash_point(CrashPoint(f"{checkpoint.what}.committed"))
     return Committed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -78,6 +79,34 @@ class Move:
     ] = ()  # pause_requested, cancel_requested: refuse (RequestPending) if a person asked for it
 
 
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """A call that had a good result; `seq` is its message's."""
+
+    seq: int
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """A plan to record with the result of the call that made it."""
+
+    plan_type: str
+    plan_content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One entry of a job's planning history. `seq` is that of its call's result in the transcript."""
+
+    job_id: str
+    seq: int
+    plan_type: str
+    plan_content: str
+    created_at: float
+
+
 class Commit(StrEnum):
     """What a run's checkpoint is about; each has its two crash points."""
 
@@ -98,6 +127,7 @@ class Checkpoint:
     parks: tuple[str, ...] = ()  # call ids that wait for a human or for subtasks
     events: list[NewEvent] = field(default_factory=list)
     remark: tuple[str, str] | None = None  # (question | result, text) of the agent itself; needs expect_inbox
+    plan: NewPlan | None = None  # recorded under the seq of the first message
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -149,3 +179,21 @@ class HistoryEvent:
     to_state: str | None
     run_id: str | None
     data: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateHooks:
+    """Which hooks are to be called when a job comes into a state, and what they are told of its row."""
+
+    names: Mapping[str, tuple[str, ...]]
+    describe: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """A call of one hook that is still to be made."""
+
+    id: str
+    job_id: str
+    name: str
+    event: dict[str, Any]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.pieces import Movement, Piece, thaw
+from jobs.todos import TODO_WRITE, TodoList, current_todos
 from jobs.workspace import workspace_path
 from storage import jobs as job_store
 from storage import transcript
@@ -35,6 +36,10 @@ class JobRun:
         self.piece: Piece = thaw(frozen)
         self.rows: list[Message] = self._load_rows()
         self.committed_steps = 0
+        self.reminded_of: int | None = (
+            None  # the todo list (its seq) that a reminder was given of in earlier rows
+        )
+        self._todos: TodoList | None = None
         self.tools: dict[str, Tool] = {}
         self.tool_schemas: list[dict[str, Any]] = []
         self.tools_of: str | None = None  # the movement whose tools these are
@@ -64,6 +69,13 @@ class JobRun:
     def unread(self) -> int:
         """Comments that arrived, as of the last commit, and that the model has not seen."""
         return int(self.row["inbox_total"] - self.row["inbox_seen"])
+
+    @property
+    def todos(self) -> TodoList:
+        """The agent's todo list, replayed from the transcript: the same right after a call and after a crash."""
+        if self._todos is None:
+            self._todos = current_todos(self.process.db, self.job_id)
+        return self._todos
 
     @property
     def seconds(self) -> float:
@@ -114,6 +126,8 @@ class JobRun:
             self.row["visit_seq"] = committed.messages[0].seq
             self.rows.clear()
         self.rows.extend(committed.messages)
+        if any(row.tool_name == TODO_WRITE for row in committed.messages):
+            self._todos = None
         self.live.pause = committed.pause_requested  # also False again: a pause may be withdrawn
         if committed.cancel_requested:
             self.live.cancel.cancel("cancel")

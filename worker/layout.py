@@ -16,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from storage.records import Message
+from worker.reminders import on_the_wire
 
 WireMessage = dict[str, Any]
 INHERITED = "inheritance"  # the head block that a summary stands after
+INSTRUCTION = "instruction"
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -35,7 +37,7 @@ def build_messages(rows: Sequence[Message]) -> list[WireMessage]:
         if row.role == "assistant":
             built.extend(_turn(row, results))
         elif row.role == "user":
-            _append_user(built, row.content or "")
+            _append_user(built, on_the_wire(row))
     return built
 
 
@@ -44,8 +46,14 @@ def _head(rows: Sequence[Message]) -> WireMessage:
     summaries = [row for row in rows if row.kind == "summary"]
     inherited = [row for row in blocks if (row.extra or {}).get("block") == INHERITED]
     rest = [row for row in blocks if row not in inherited]
-    texts = [row.content for row in (*inherited, *summaries[-1:], *rest) if row.content]
+    texts = [_head_text(row) for row in (*inherited, *summaries[-1:], *rest) if row.content]
     return {"role": "user", "content": "\n\n".join(texts)}
+
+
+def _head_text(row: Message) -> str:
+    """The instruction goes out byte for byte; what was gathered around it speaks in nobody's name but its own."""
+    is_instruction = (row.extra or {}).get("block") == INSTRUCTION
+    return row.content or "" if is_instruction else on_the_wire(row)
 
 
 def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMessage]:
@@ -56,7 +64,7 @@ def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMess
     for call in row.tool_calls or ():
         if (result := results.get(call["id"])) is None:
             raise ValueError(f"call {call['id']} of message {row.seq} has no result")
-        yield {"role": "tool", "tool_call_id": call["id"], "content": result.content or ""}
+        yield {"role": "tool", "tool_call_id": call["id"], "content": on_the_wire(result)}
 
 
 def _call(call: dict[str, Any]) -> WireMessage:

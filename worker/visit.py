@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from jobs.pieces.model import ENDINGS
 from jobs.workspace import list_workspace
 from storage import jobs as job_store
 from storage.records import Checkpoint, Commit, NewEvent, NewMessage
 from worker import transition
 from worker.allowed_commands import LimitedBash
+from worker.between import blocks_of_earlier_movements
 from worker.job_run import JobRun
+from worker.note_tools import note_tools
 from worker.prompts import (
     THREAD_REMARKS,
     Block,
     files_block,
     instruction_block,
-    lessons_block,
     remarks_block,
     system_prompt,
     time_block,
@@ -25,9 +24,7 @@ from worker.prompts import (
 from worker.read_comments import ReadComments
 from worker.subtask_tool import SpawnSubtask, spawn_may_be_used
 from worker.tokens import estimate_tokens
-from worker.tools.catalogue import schemas
-
-_KANA = re.compile("[\u3040-\u30ff]")
+from worker.tools.catalogue import Catalogue, schemas
 
 
 def begin_visit(job: JobRun) -> None:
@@ -65,7 +62,7 @@ def _blocks(job: JobRun) -> list[Block]:
     later = job.row["inbox_total"]
     known = [remark for remark in remarks if remark.job_id != job.job_id or remark.number <= later]
     blocks = [
-        lessons_block(_lessons(job), japanese=bool(_KANA.search(job.instruction))),
+        *blocks_of_earlier_movements(job),
         time_block(process.db.clock(), process.zone),
         remarks_block(job.job_id, known, unread, process.zone),
         files_block(list_workspace(job.workspace)),
@@ -74,28 +71,14 @@ def _blocks(job: JobRun) -> list[Block]:
     return [block for block in blocks if block is not None]
 
 
-def _lessons(job: JobRun) -> str:
-    """What earlier movements handed over: 2,000 characters in all, the oldest dropped, the newest cut to fit."""
-    kept: list[str] = []
-    room = transition.LESSONS_CHARS
-    for event in reversed(job_store.list_events_of_kind(job.process.db, job.job_id, "transition")):
-        data = event.data or {}
-        if data["to"] in ENDINGS:  # a question asked on the way ends no movement
-            continue
-        lesson = f"- {data['from']}: {data['lessons']}"
-        if kept and len(lesson) > room:
-            break
-        kept.append(lesson[:room])
-        room -= len(lesson) + 1
-    return "\n".join(reversed(kept))
-
-
 def load_tools(job: JobRun) -> None:
     """The tools of the job's present movement, and their schemas as frozen when the visit began."""
     if job.tools_of == job.row["movement"]:
         return
     movement = job.movement
+    notes = Catalogue(note_tools(job.process.db, job.job_id))
     tools = job.process.catalogue.select(movement.allowed_tools, edit=movement.edit)
+    tools |= notes.select(movement.allowed_tools, edit=movement.edit)
     if "Bash" in tools and movement.allowed_commands is not None:
         tools["Bash"] = LimitedBash(tools["Bash"], tuple(movement.allowed_commands))
     if spawn_may_be_used(job.piece, movement):

@@ -23,7 +23,7 @@ WORKERS = 2
 STEPS = 10
 # Claim, the visit, then for each step the reply and its result (the last one ends the job), and the submit.
 COMMITS_A_JOB = 3 + 2 * STEPS
-_REPLIES = ["calls: [{read_comments: {first: 1}}]"] * (STEPS - 1) + [
+_REPLIES = [f"calls: [{{read_comments: {{first: {step}}}}}]" for step in range(1, STEPS)] + [
     "transition: {next_step: COMPLETE, summary: done}"
 ]
 SCRIPT = "\n".join(["movements:", "  work:", *(f"    - {reply}" for reply in _REPLIES)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,17 @@ from worker.tools.catalogue import Catalogue
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """A tool that does nothing."""
+    """A tool that does nothing, each time with another result: the agent is not to be taken for one in a loop."""
 
     name: str = "nothing"
     description: str = "Does nothing."
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     crash: CrashPolicy = CrashPolicy.REPEATABLE
     edits: bool = False
+    count: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:  # noqa: ARG002 - the interface
-        return ToolResult("done")
+        return ToolResult(f"done {next(self.count)}")
 
 
 class Metronome:

@@ -109,10 +109,11 @@ def test_every_template_formats_with_and_without_its_data(reason: Reason) -> Non
         for _, name, _, _ in string.Formatter().parse(text)
         if name
     }
-    text, following = explain(State.QUEUED, reason, {name: f"<{name}>" for name in names})
+    data = {name: 3 if name == "limit" else f"<{name}>" for name in names}
+    text, following = explain(State.QUEUED, reason, data)
     assert text is not None
     assert following is not None
-    assert {name for name in names if f"<{name}>" in text + following} == names
+    assert [name for name in names if str(data[name]) not in text + following] == []
     assert "unknown" not in text + following
     text, following = explain(State.QUEUED, reason, {})
     assert text is not None

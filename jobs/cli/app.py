@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.cli import control, demo, files, following, operating, pieces, reading, submitting, up
+from jobs.cli import control, demo, files, following, model_view, operating, pieces, reading, submitting, up
 
 Commands = dict[str, Callable[..., Any]]
 
@@ -18,6 +18,7 @@ JOBS: Commands = {
     "show": reading.show,
     "watch": following.watch,
     "transcript": reading.transcript,
+    "context": model_view.context,
     "comment": control.comment,
     "reply": control.reply,
     "pause": control.pause,

@@ -160,6 +160,8 @@ def _print_json(item: HistoryEvent | Message) -> None:
 def _print_end(job: JobView) -> None:
     render.line()
     render.line((render.state_text(job), render.STATE_STYLES.get(job.state, "")))
+    if job.state == State.WAITING_HUMAN:
+        render.question_lines(job)
     text = job.result or job.error
     if text:
         render.line()

@@ -33,7 +33,7 @@ STATE_STYLES = {
     "cancelled": "dim",
 }
 SHORT_ID = 8
-_SAID_BY_MESSAGES = frozenset({"summary", "lessons"})  # of a transition: its call is shown beside it
+_SAID_BY_MESSAGES = frozenset({"summary", "lessons", "findings"})  # of a transition: its call is shown beside it
 _PIPE_WIDTH = 100_000  # nothing is wrapped or cut for a program that reads
 
 
@@ -139,7 +139,7 @@ def job_page(job: JobView, children: Sequence[JobView] = ()) -> None:
     _field("state", state_text(job), style)
     _field("next", job.next_action)
     _field("piece", f"{job.piece}, movement {job.movement}")
-    _field("spent", f"{_count(job.steps, 'step')}, {_count(job.tokens, 'token')}, cost {job.cost:g}")
+    _field("spent", f"{_count(job.steps, 'step')}, {_count(job.tokens, 'token')}, {cost_text(job)}")
     limits = [
         f"{name.removeprefix('max_')} {limit:,g}" for name, limit in job.budget.items() if limit is not None
     ]
@@ -162,12 +162,34 @@ def job_page(job: JobView, children: Sequence[JobView] = ()) -> None:
         for child in children:
             style = STATE_STYLES.get(child.state, "")
             line(child.id, "  ", (f"{child.state:<10}", style), "  ", one_line(child.title, 300))
-    question = (job.pending_question or {}).get("question")
-    for heading, text in (("question", question), ("result", job.result), ("error", job.error)):
+    question_lines(job)
+    for heading, text in (("result", job.result), ("error", job.error)):
         if text:
             line()
             line((heading, "bold"))
-            line(str(text).rstrip())
+            line(text.rstrip())
+
+
+def question_lines(job: JobView) -> None:
+    """A question that waits: whole, with its choices, and what happens if nobody answers."""
+    question = job.pending_question
+    if question is None:
+        return
+    line()
+    line(("question", "bold"))
+    line(question["question"].rstrip())
+    for number, choice in enumerate(question.get("choices", []), 1):
+        line((f"{number:>3}  ", "bold"), one_line(choice, 500))
+    if "until" in question:
+        line((f"answered by itself {moment(question['until'])}:", "dim"))
+        line((question["default_answer"].rstrip(), "dim"))
+
+
+def cost_text(job: JobView) -> str:
+    """The cost, and whether it is all."""
+    if job.cost_known:
+        return f"cost {job.cost:g}"
+    return f"cost unknown, at least {job.cost:g}" if job.cost else "cost unknown"
 
 
 def _field(name: str, value: str | None, style: str = "") -> None:

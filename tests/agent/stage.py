@@ -203,6 +203,12 @@ class Stage:
     def restart(self, **changes: Any) -> None:
         self.process = self.new_process(f"worker-{len(self._opened)}", **changes)
 
+    def reopen(self, **changes: Any) -> None:
+        """Other settings on both sides: the submitters' doors are opened anew, too."""
+        self.changes |= changes
+        self.doors = self._open()
+        self.restart()
+
     def tell(self, *lines: Line) -> Tale:
         """What the model says next; every call also notes whether a database connection was held meanwhile."""
         tale = Tale(lines)

@@ -1,0 +1,64 @@
+"""`sostenuto context`: what the model would see now.
+
+Workers make requests, so a program of theirs makes this view, too; it is started as a process, as workers are.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import subprocess
+import sys
+from typing import Any
+
+from jobs.cli import options, render
+from jobs.cli.context import opened_job
+from jobs.cli.text import to_json
+from jobs.errors import SostenutoError
+
+
+def context(job: options.JobId, json: options.Json = False) -> None:
+    """Print what the model would see now. Every message of its next request, with estimated tokens."""
+    with opened_job(job) as (_, job_id):
+        pass
+    view = _read_view(job_id)
+    if json:
+        print(to_json(view))
+        return
+    for number, part in enumerate(view["messages"]):
+        _print_part(number, part)
+    _print_sum(view)
+
+
+def _read_view(job_id: str) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", "worker.context_view", job_id]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SostenutoError(f"the context of job {job_id} cannot be shown: {last}")
+    view: dict[str, Any] = json_format.loads(done.stdout)
+    return view
+
+
+def _print_part(number: int, part: dict[str, Any]) -> None:
+    message = part["message"]
+    blocks = ", ".join(f"{block['block']} {block['tokens']:,}" for block in part.get("blocks", []))
+    about = f"{number} {message['role']} · {part['tokens']:,} tokens" + (f" ({blocks})" if blocks else "")
+    render.line((f"── {about}", "bold"))
+    if message["content"]:
+        render.line(message["content"].rstrip("\n"))
+    for call in message.get("tool_calls", []):
+        render.line(f"→ {call['function']['name']} {call['function']['arguments']}")
+    render.line()
+
+
+def _print_sum(view: dict[str, Any]) -> None:
+    if not view["messages"]:
+        render.line((f"its movement {view['movement']} has not begun: a worker builds its context", "dim"))
+        return
+    names = ", ".join(tool["function"]["name"] for tool in view["tools"])
+    render.line((f"── tools · {view['tools_tokens']:,} tokens", "bold"))
+    render.line(names)
+    render.line()
+    total = f"{len(view['messages'])} messages and the tools: about {view['tokens']:,} tokens"
+    unread = f"; {view['unread_comments']} unread comments follow" if view["unread_comments"] else ""
+    render.line((total + unread, "dim"))

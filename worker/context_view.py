@@ -1,0 +1,79 @@
+"""`python -m worker.context_view JOB`: what the model of a job would see now, as JSON. Reads only.
+
+It is made by the code that makes the requests themselves, from the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from jobs.errors import SostenutoError
+from jobs.installation import open_installation
+from jobs.settings_sources import load_settings
+from storage.engine import Database
+from storage.jobs import get_job
+from storage.records import Message
+from storage.transcript import load_view
+from worker.agent import unanswered
+from worker.layout import WireMessage, build_messages, request_text
+from worker.tokens import estimate_tokens
+
+NO_RESULT = "(no result yet)"
+
+
+def context_of(db: Database, job_id: str) -> dict[str, Any]:
+    """The messages and tools of the job's next request, with their estimated tokens. Raises JobNotFound.
+
+    A call that is running, or parked until somebody answers, stands with `NO_RESULT` and `pending`. What is still to
+    come before the call, unread comments and nudges, is not in it. Without messages: the movement has not begun.
+    """
+    row = get_job(db, job_id)
+    view: dict[str, Any] = {name: row[name] for name in ("movement", "visit")}
+    view |= {"job": job_id, "unread_comments": row["inbox_total"] - row["inbox_seen"]}
+    if not row["visit_seq"]:
+        return view | {"messages": [], "tools": [], "tools_tokens": 0, "tokens": 0}
+    rows = load_view(db, job_id, row["visit_seq"], row["tail_seq"], row["summary_seq"])
+    pending = [_without_result(rows[-1], call.id, call.name) for call in unanswered(rows)]
+    messages = [_part(message, pending) for message in build_messages([*rows, *pending])]
+    messages[1]["blocks"] = [
+        {"block": (row.extra or {}).get("block", row.kind), "tokens": estimate_tokens(row.content or "")}
+        for row in rows
+        if row.kind in ("head", "summary")
+    ]
+    tools = (rows[0].extra or {}).get("tools", [])
+    tools_tokens = estimate_tokens(request_text([], tools))
+    total = tools_tokens + sum(message["tokens"] for message in messages)
+    return view | {"messages": messages, "tools": tools, "tools_tokens": tools_tokens, "tokens": total}
+
+
+def _without_result(last: Message, call_id: str, name: str) -> Message:
+    return Message(
+        last.seq + 1, last.visit, "tool", "tool", NO_RESULT, last.run_id, last.created_at,
+        tool_call_id=call_id, tool_name=name,
+    )  # fmt: skip
+
+
+def _part(message: WireMessage, pending: list[Message]) -> dict[str, Any]:
+    part = {"message": message, "tokens": estimate_tokens(request_text([message], []))}
+    if message.get("tool_call_id") in {row.tool_call_id for row in pending}:
+        part["pending"] = True
+    return part
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the context of the one job that is named. Returns the exit code."""
+    [job_id] = arguments
+    try:
+        with open_installation(load_settings()) as installation:
+            context = context_of(installation.db, job_id)
+    except SostenutoError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(context, ensure_ascii=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

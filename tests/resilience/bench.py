@@ -34,7 +34,7 @@ movements:
     persona: Works.
     instruction: Do the work.
     allowed_tools: ["*"]
-    rules: [{condition: done, next: COMPLETE}]
+    rules: [{condition: done, next: COMPLETE}, {condition: unsure, next: ASK}]
 """
 COMPLETE = Reply(calls=(Call("transition", {"next_step": "COMPLETE", "summary": "all done"}),))
 

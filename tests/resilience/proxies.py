@@ -82,11 +82,12 @@ class Proxy:
 
 
 class CuttingProxy(Proxy):
-    """Before Postgres: cuts the client off just when its COMMIT has succeeded, every nth time."""
+    """Before Postgres: cuts the client off just when its COMMIT has succeeded, every nth time, `most` times in all."""
 
-    def __init__(self, server_port: int, every: int) -> None:
+    def __init__(self, server_port: int, every: int, most: int) -> None:
         super().__init__(server_port)
         self._every = every
+        self._most = most
         self._commits = 0
         self.cuts = 0
 
@@ -95,6 +96,6 @@ class CuttingProxy(Proxy):
             return True
         with self._lock:
             self._commits += 1
-            cut = self._commits % self._every == 0
+            cut = self._commits % self._every == 0 and self.cuts < self._most
             self.cuts += cut
         return not cut

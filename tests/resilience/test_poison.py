@@ -52,7 +52,7 @@ def test_one_suspect_at_a_time_in_a_process(bench: Bench) -> None:
         worker.kill()
     gate.release()
     fresh = bench.submit("Not a suspect.")
-    bench.start("--concurrency", "8", **env)
+    bench.start("--concurrency", "8")
     suspects = []
     for job_id in job_ids:
         assert bench.wait_ended(job_id, 120).state == State.SUCCEEDED

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.cli import control, demo, files, following, model_view, operating, pieces, reading, submitting, up
+from jobs.cli import (
+    control,
+    demo,
+    files,
+    following,
+    model_view,
+    notes,
+    operating,
+    pieces,
+    reading,
+    submitting,
+    up,
+)
 
 Commands = dict[str, Callable[..., Any]]
 
@@ -18,6 +30,7 @@ JOBS: Commands = {
     "show": reading.show,
     "watch": following.watch,
     "transcript": reading.transcript,
+    "notes": notes.notes,
     "context": model_view.context,
     "comment": control.comment,
     "reply": control.reply,
@@ -31,6 +44,7 @@ PIECES: Commands = {
     "list": pieces.list_pieces,
     "show": pieces.show,
     "validate": pieces.validate,
+    "graph": pieces.graph,
     "schema": pieces.schema,
 }
 DATABASE: Commands = {

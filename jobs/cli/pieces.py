@@ -9,7 +9,7 @@ import typer
 
 from jobs.cli import options, render
 from jobs.cli.context import load
-from jobs.cli.text import to_json
+from jobs.cli.text import clean, to_json
 
 if TYPE_CHECKING:
     from jobs.pieces import Piece
@@ -87,6 +87,16 @@ def validate(
             render.note(f"{len(files)} valid")
     if problems:
         raise typer.Exit(2)
+
+
+def graph(
+    name: Annotated[str, typer.Argument(metavar="PIECE", help="The piece's name.", show_default=False)],
+) -> None:
+    """Print a piece as a Mermaid diagram. Its movements, and what leads from one to the next."""
+    from jobs.pieces import Library
+    from jobs.pieces.graph import mermaid
+
+    print(clean(mermaid(Library(load().pieces_dir).get(name))))
 
 
 def schema() -> None:

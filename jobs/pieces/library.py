@@ -63,7 +63,7 @@ class Library:
         return found[1]
 
     def choose(self, name: str | None, instruction: str) -> Choice:
-        """The named piece; else the one with the longest keyword in the instruction; else `general`.
+        """The named piece; else the one with the longest keyword in the instruction, of equals yours; else `general`.
 
         A broken piece that was not named is passed over, and the reason says so. Raises UnknownPiece, InvalidPiece.
         """
@@ -73,7 +73,7 @@ class Library:
         broken = [entry.name for entry in entries if entry.problems]
         note = f"; passed over as invalid: {', '.join(broken)}" if broken else ""
         hits = [
-            (len(keyword), entry.piece, keyword)
+            (len(keyword), entry.origin == "yours", entry.piece, keyword)
             for entry in entries
             if entry.piece and entry.piece.triggers and not entry.problems
             for keyword in entry.piece.triggers.keywords
@@ -81,7 +81,7 @@ class Library:
         ]
         if not hits:
             return Choice(self.get(DEFAULT_PIECE), f"no keyword of a piece in the instruction{note}")
-        _, piece, keyword = max(hits, key=lambda hit: hit[0])  # of equals the first by name
+        *_, piece, keyword = max(hits, key=lambda hit: hit[:2])  # of equals the first by name
         return Choice(piece, f"keyword {keyword!r} in the instruction{note}")
 
     def _paths(self) -> dict[str, tuple[Origin, Path]]:

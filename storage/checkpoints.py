@@ -23,6 +23,7 @@ from storage.plans import add_plan
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.text import clean_json, clean_text
 
+_LIMITS = (jobs.c.max_steps, jobs.c.max_tokens, jobs.c.max_cost, jobs.c.max_seconds)
 _RETURNED = (
     jobs.c.visit,
     jobs.c.updated_at,
@@ -33,6 +34,7 @@ _RETURNED = (
     jobs.c.cancel_requested,
     jobs.c.parent_id,
     jobs.c.children_total,
+    *_LIMITS,
 )
 
 
@@ -63,7 +65,13 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         crash_point(CrashPoint(f"{checkpoint.what}.committing"))
     crash_point(CrashPoint(f"{checkpoint.what}.committed"))
     return Committed(
-        written, row.inbox_total, row.pause_requested, row.cancel_requested, row.children_total, woken
+        messages=written,
+        inbox_total=row.inbox_total,
+        pause_requested=row.pause_requested,
+        cancel_requested=row.cancel_requested,
+        children_total=row.children_total,
+        limits={column.name: getattr(row, column.name) for column in _LIMITS},
+        woken_parent=woken,
     )
 
 
@@ -258,5 +266,5 @@ def _end_run(conn: Connection, run: RunRef, move: Move, now: float) -> None:
     conn.execute(
         sa.update(runs)
         .where(runs.c.id == run.run_id, runs.c.ended_at.is_(None))
-        .values(ended_at=now, outcome=move.outcome)
+        .values(ended_at=now, outcome=move.outcome, steps=move.steps)
     )

@@ -76,7 +76,8 @@ class Move:
     forgives_attempts: bool = True  # the run ended in order after committing a step
     unless: tuple[
         str, ...
-    ] = ()  # pause_requested, cancel_requested: refuse (RequestPending) if a person asked for it
+    ] = ()  # of pause_requested, cancel_requested: refuse (RequestPending) if one is set
+    steps: int = 0  # of this run in all, for its row
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class Committed:
     pause_requested: bool
     cancel_requested: bool
     children_total: int
+    limits: dict[str, float | None]  # max_steps, max_tokens, max_cost, max_seconds: a person may raise them
     woken_parent: str | None  # was waiting for this job alone: its wake-up is to be sent
 
 

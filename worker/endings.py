@@ -94,11 +94,14 @@ def running_move(
     """The move that `event` makes with a running job."""
     state = target(State.RUNNING, event)
     assert state is not None, f"{event} is not legal in a running job"
-    goes_on = state not in TERMINAL and state is not State.PAUSED
+    # An end after which the job would go on gives way to a person's request; a pause, to a cancel.
+    requests: tuple[str, ...] = () if state in TERMINAL else ("cancel_requested",)
+    if state is not State.PAUSED and requests:
+        requests = ("pause_requested", *requests)
     return Move(
         event=event,
         sources=(State.RUNNING,),
-        unless=("pause_requested", "cancel_requested") if goes_on else (),
+        unless=requests,
         target=state,
         reason=reason,
         reason_data=data,

@@ -103,8 +103,9 @@ class JobRun:
         """Commits a checkpoint of this run and takes it over into the view. Raises as `commit_if_run_owns`."""
         now = time.monotonic()
         checkpoint.active_seconds = now - self._marked
-        if checkpoint.move is not None and not self.committed_steps:
-            checkpoint.move.forgives_attempts = False
+        if checkpoint.move is not None:
+            checkpoint.move.steps = self.committed_steps + checkpoint.steps
+            checkpoint.move.forgives_attempts = bool(checkpoint.move.steps)
         checkpoint.values = clean_json(checkpoint.values)  # so that the view is what the database holds
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
@@ -119,7 +120,7 @@ class JobRun:
         self.committed_steps += checkpoint.steps
         self.row |= {name: value for name, value in checkpoint.values.items() if name in self.row}
         self.row["inbox_total"] = committed.inbox_total
-        self.row["children_total"] = committed.children_total
+        self.row |= committed.limits | {"children_total": committed.children_total}
         if checkpoint.inbox_seen is not None:
             self.row["inbox_seen"] = checkpoint.inbox_seen
         if checkpoint.begins_visit:

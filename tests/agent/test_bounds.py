@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from jobs.states import State
+from storage.records import Checkpoint, Committed
 from tests.agent.stage import COMPLETE, Stage, call, calls
 from tests.strict_endpoint import Answer, ChatRequest
 from tests.waiting import wait_until
@@ -229,3 +231,33 @@ def test_a_run_that_is_given_back_does_what_people_asked(stage: Stage, wish: str
     (stage.resume if wish == "pause" else stage.retry)(job_id)
     stage.run()
     assert stage.job(job_id).state == "succeeded"
+
+
+def test_a_budget_raised_while_the_job_runs_counts_at_once(stage: Stage) -> None:
+    """It was read at the claim: the raise must not wait for the next slice."""
+    stage.tell(calls(call("Act", n=1)), calls(call("Act", n=2)), calls(call("Act", n=3)), COMPLETE)
+    job_id = stage.submit(budget={"max_steps": 2})
+    stage.acts[0].effect = lambda _, given: stage.resume(job_id, max_steps=10).id if given["n"] == 2 else None
+
+    stage.run()
+
+    assert stage.job(job_id).state == State.SUCCEEDED
+    assert [run["steps"] for run in stage.runs(job_id)] == [4]
+
+
+def test_a_cancel_beats_a_used_up_budget(stage: Stage) -> None:
+    """Asked for in the last step that the budget allows: the job does not end up paused."""
+    stage.tell(calls(call("Act", n=1)))
+    job_id = stage.submit(budget={"max_steps": 1})
+    commit = JobRun.commit
+
+    def cancelled_meanwhile(job: JobRun, checkpoint: Checkpoint) -> Committed:
+        if checkpoint.move is not None and checkpoint.move.target == State.PAUSED:
+            stage.cancel(job_id)
+        return commit(job, checkpoint)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobRun, "commit", cancelled_meanwhile)
+        stage.run()
+
+    assert stage.job(job_id).state == State.CANCELLED

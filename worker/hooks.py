@@ -40,7 +40,7 @@ def register_hook(name: str, hook: Hook) -> None:
 def load_hooks(settings: Settings) -> dict[str, Hook]:
     """The configured hooks. Raises ConfigurationError for one that is not installed or cannot be imported."""
     wanted = dict.fromkeys((*settings.hooks.completion, *settings.hooks.pause))
-    return {name: _registered.get(name) or _installed(name) for name in wanted}
+    return {name: _registered[name] if name in _registered else _installed(name) for name in wanted}
 
 
 def _installed(name: str) -> Hook:

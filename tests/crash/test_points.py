@@ -9,6 +9,8 @@ import pytest
 from jobs.states import State
 from storage.crashpoints import CrashPoint
 from tests.crash.bench import CrashBench, died_by_kill, shape
+from tests.crash.test_hooks import HOOK_POINTS
+from tests.subtasks.test_crashes import SUBTASK_POINTS
 from worker.agent import INTERRUPTED
 
 # Where the first worker dies, as `point:n`, and what the second finds: how many model calls are repeated (a reply
@@ -53,7 +55,7 @@ def test_every_point_is_tested() -> None:
     """A new commit, publish or tool brings its crash point, and a crash point brings its test."""
     tested = {
         point.partition(":")[0]
-        for point in (*AGENT_POINTS, *SWEEP_POINTS, *SUBMITTER_POINTS, *CONTROL_POINTS)
+        for point in (*AGENT_POINTS, *SWEEP_POINTS, *SUBMITTER_POINTS, *CONTROL_POINTS, *HOOK_POINTS, *SUBTASK_POINTS)
     }
     assert tested == {str(point) for point in CrashPoint}
 

@@ -6,10 +6,12 @@ import pytest
 
 from tests.agent.conftest import endpoint, sandbox, stage
 from tests.agent.stage import Stage
+from tests.cli.conftest import cli, folder
+from tests.crash.conftest import bench
 from tests.jobs.conftest import db, installation
 from tests.subtasks.family import Family
 
-__all__ = ["db", "endpoint", "installation", "sandbox", "stage"]
+__all__ = ["bench", "cli", "db", "endpoint", "folder", "installation", "sandbox", "stage"]
 
 
 @pytest.fixture

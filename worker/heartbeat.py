@@ -7,6 +7,7 @@ other two for as long as it likes, and the runs must stop all the same.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -56,22 +57,22 @@ class Heartbeat(threading.Thread):
                 else:
                     run.cancel.cancel("lease_lost")
         registry.worker_seen(self._process.db, self._process.name)
-        for run_id in self._process.take_given_back():
-            self._give_back(run_id)
+        left = self._process.take_given_back()
+        try:
+            while left:
+                self._give_back(left[-1])
+                left.pop()
+        finally:
+            for run_id in left:  # the database failed again: all of them, not only the one that met it
+                self._process.give_back_later(run_id)
 
     def _give_back(self, run_id: str) -> None:
-        try:
-            ref = find_run(self._process.db, run_id)
-            if ref is None:  # its claim was never committed
-                return
-            due = give_back(self._process.db, ref, self._process.name)
-        except LeaseLost:
+        ref = find_run(self._process.db, run_id)
+        if ref is None:  # its claim was never committed
             return
-        except StorageError:
-            self._process.give_back_later(run_id)
-            raise
-        for job_id in due:
-            self._process.wake(job_id)
+        with contextlib.suppress(LeaseLost):
+            give_back(self._process.db, ref, self._process.name)
+            self._process.wake(ref.job_id)
 
 
 class LeaseWatch(threading.Thread):

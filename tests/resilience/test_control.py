@@ -68,8 +68,8 @@ def test_cancel_and_pause_during_a_command(bench: Bench) -> None:
 
 
 def test_pause_and_cancel_while_it_waits_for_a_person(bench: Bench) -> None:
-    """It holds no worker: both act at once. A reply during the pause is kept; a retry asks again."""
-    bench.endpoint.mind = story(ASK, ASK, COMPLETE)
+    """It holds no worker: both act at once. A retry asks the same question again, without a model call."""
+    bench.endpoint.mind = story(ASK, COMPLETE)
     bench.start()
     job_id = bench.submit()
     wait_until(lambda: bench.view(job_id).state == State.WAITING_HUMAN, 60, "it asks")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from jobs.states import Event, State
 from jobs.views import list_events
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database, wall_clock
-from storage.errors import LeaseLost
+from storage.errors import DatabaseUnavailable, LeaseLost
 from storage.jobs import get_job
 from storage.models import runs
 from storage.records import Checkpoint, Commit, NewMessage, RunRef
@@ -28,7 +29,8 @@ from tests.resilience.bench import COMPLETE, Bench, bash, endless_command, job_o
 from tests.servers.postgres import PostgresServer
 from tests.strict_endpoint import ChatRequest, Reply
 from tests.waiting import wait_until
-from worker.endings import running_move
+from worker import heartbeat as heartbeat_module
+from worker.endings import give_back, running_move
 from worker.heartbeat import Heartbeat, LeaseWatch
 from worker.live import LiveRun
 from worker.process import WorkerProcess
@@ -211,6 +213,33 @@ def test_a_run_stops_at_two_thirds_of_its_lease(process: WorkerProcess) -> None:
     process.db.close()
     LeaseWatch(process).look()
     assert (fresh.cancel.reason, stale.cancel.reason) == (None, "lease_lost")
+
+
+def test_all_runs_are_given_back_though_the_database_fails_in_between(
+    process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three meets another failure: it and the others are given back at the next beat."""
+    refs = [running_job(process.db) for _ in range(3)]
+    for ref in refs:
+        process.give_back_later(ref.run_id)
+    process.give_back_later("a claim that was never committed")
+    failures = iter([None, DatabaseUnavailable("away again")])
+
+    def failing_once(*arguments: Any) -> None:
+        if failure := next(failures, None):
+            raise failure
+        give_back(*arguments)
+
+    monkeypatch.setattr(heartbeat_module, "give_back", failing_once)
+    heartbeat = Heartbeat(process)
+    with pytest.raises(DatabaseUnavailable):
+        heartbeat.beat()
+    assert {get_job(process.db, ref.job_id)["state"] for ref in refs} == {State.QUEUED, State.RUNNING}
+    heartbeat.beat()
+    for ref in refs:
+        job = get_job(process.db, ref.job_id)
+        assert (job["state"], job["reason"], job["attempt"]) == (State.QUEUED, Reason.WORKER_STOPPED, 0)
+    assert process.take_given_back() == []
 
 
 @contextmanager

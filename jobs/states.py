@@ -11,7 +11,9 @@ from enum import StrEnum
 class State(StrEnum):
     """What a job is doing. Every state but `running` carries one reason (see `jobs.reasons`)."""
 
-    INHERITING = "inheriting"  # a predecessor's summary is pending; after 120 s its last messages serve instead
+    INHERITING = (
+        "inheriting"  # a predecessor's summary is pending; after 120 s its last messages serve instead
+    )
     QUEUED = "queued"  # due now, or at a future `available_at` (schedules, backoff, rate limits)
     RUNNING = "running"  # one run holds the lease
     COMPRESSING = "compressing"  # its context is being summarised by the context queue

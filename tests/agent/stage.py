@@ -39,7 +39,7 @@ OWNER = "local"
 MODEL = "test-model"
 
 
-def call(name: str, **arguments: Any) -> Call:
+def call(name: str, /, **arguments: Any) -> Call:
     return Call(name, arguments)
 
 

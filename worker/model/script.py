@@ -118,6 +118,7 @@ class Transition(_Strict):
     next_step: Template
     summary: Template = ""
     lessons: Template | None = None
+    choices: list[Template] | None = None
 
 
 class ScriptError(_Strict):

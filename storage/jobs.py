@@ -13,9 +13,10 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
 from storage.history import append_events
+from storage.hooks import add_hook_calls
 from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
-from storage.records import Comment, HistoryEvent, NewEvent
+from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
 from storage.text import clean_json, clean_text
 
 JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
@@ -82,10 +83,11 @@ class LockedJob:
     `woken_parent`: it waited for this job alone, which has ended here: its wake-up is to be sent after the commit.
     """
 
-    def __init__(self, conn: Connection, row: JobRow) -> None:
+    def __init__(self, conn: Connection, row: JobRow, hooks: StateHooks | None) -> None:
         self.conn = conn
         self.row = row
         self.woken_parent: str | None = None
+        self._hooks = hooks
         self._event_seq: int = row["event_seq"]
 
     def update(self, values: dict[str, Any], *events: NewEvent) -> None:
@@ -117,6 +119,8 @@ class LockedJob:
             self.woken_parent = child_ended(self.conn, parent_id)
         elif parent_id is not None and before in TERMINAL_STATES and after not in TERMINAL_STATES:
             child_reopened(self.conn, parent_id)
+        if values.get("state", self.row["state"]) != self.row["state"]:
+            add_hook_calls(self.conn, self._hooks, self.row["id"], values["state"])
 
     def add_comment(self, author: str, text: str, answers_call: str | None = None) -> Comment:
         """Appends a comment; its number is the job's next. The count itself is written by `update`."""
@@ -154,7 +158,7 @@ def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[Lock
         row = conn.execute(statement).one_or_none()
         if row is None:
             raise JobNotFound(job_id)
-        yield LockedJob(conn, row._asdict())
+        yield LockedJob(conn, row._asdict(), db.hooks)
         crash_point(CrashPoint.CONTROL_COMMITTING)
     crash_point(CrashPoint.CONTROL_COMMITTED)
 
@@ -285,3 +289,15 @@ def list_comments(db: Database, job_id: str, after: int = 0, limit: int | None =
     )
     with db.read() as conn:
         return [Comment(**row) for row in conn.execute(statement).mappings()]
+
+
+def overdue_questions(db: Database, limit: int) -> list[str]:
+    """Jobs that wait for an answer whose time is over, longest first."""
+    statement = (
+        sa.select(jobs.c.id)
+        .where(jobs.c.answer_due_at <= wall_clock(), jobs.c.state == "waiting_human")
+        .order_by(jobs.c.answer_due_at)
+        .limit(limit)
+    )
+    with db.read() as conn:
+        return list(conn.execute(statement).scalars())

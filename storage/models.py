@@ -293,3 +293,17 @@ locks = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("expires_at", sa.Double, nullable=False),
 )
+
+# Of a token only its hash is kept: who reads the database cannot use it.
+api_tokens = sa.Table(
+    "api_tokens",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("scopes", Json, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double),  # null: never
+    sa.Column("revoked_at", sa.Double),
+    sa.UniqueConstraint("hash"),
+)

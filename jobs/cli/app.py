@@ -18,6 +18,7 @@ from jobs.cli import (
     pieces,
     reading,
     submitting,
+    tokens,
     up,
 )
 
@@ -52,6 +53,7 @@ DATABASE: Commands = {
     "current": operating.current,
     "downgrade": operating.downgrade,
 }
+TOKENS: Commands = {"create": tokens.create, "list": tokens.list_tokens, "revoke": tokens.revoke}
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -66,6 +68,7 @@ def command_tree() -> Any:
     app.add_typer(_group("Files of a job's workspace.", FILES), name="files")
     app.add_typer(_group("Pieces: the workflows that jobs run.", PIECES), name="pieces")
     app.command("worker")(operating.worker)
+    app.add_typer(_group("Tokens of the HTTP API.", TOKENS), name="tokens")
     app.add_typer(_group("The database's schema.", DATABASE), name="db")
     app.callback(invoke_without_command=True)(_root)
     return typer.main.get_command(app)

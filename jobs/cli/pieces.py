@@ -91,12 +91,14 @@ def validate(
 
 def graph(
     name: Annotated[str, typer.Argument(metavar="PIECE", help="The piece's name.", show_default=False)],
+    json: options.Json = False,
 ) -> None:
     """Print a piece as a Mermaid diagram. Its movements, and what leads from one to the next."""
     from jobs.pieces import Library
     from jobs.pieces.graph import mermaid
 
-    print(clean(mermaid(Library(load().pieces_dir).get(name))))
+    diagram = mermaid(Library(load().pieces_dir).get(name))
+    print(to_json({"name": name, "mermaid": diagram}) if json else clean(diagram))
 
 
 def schema() -> None:

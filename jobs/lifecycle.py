@@ -175,7 +175,12 @@ def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint
     if end in TERMINAL:
         changes |= {"completed_at": wall_clock(), "pause_requested": False, "cancel_requested": False}
         # Nobody waits for an answer any more; after a retry the agent asks again.
-        changes |= {"resume_state": None, "pending_call": None, "pending_question": None, "answer_due_at": None}
+        changes |= {
+            "resume_state": None,
+            "pending_call": None,
+            "pending_question": None,
+            "answer_due_at": None,
+        }
     job.update(changes, NewEvent(event, actor, state, end))
 
 

@@ -33,7 +33,9 @@ STATE_STYLES = {
     "cancelled": "dim",
 }
 SHORT_ID = 8
-_SAID_BY_MESSAGES = frozenset({"summary", "lessons", "findings"})  # of a transition: its call is shown beside it
+_SAID_BY_MESSAGES = frozenset(
+    {"summary", "lessons", "findings"}
+)  # of a transition: its call is shown beside it
 _PIPE_WIDTH = 100_000  # nothing is wrapped or cut for a program that reads
 
 

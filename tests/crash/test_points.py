@@ -55,7 +55,14 @@ def test_every_point_is_tested() -> None:
     """A new commit, publish or tool brings its crash point, and a crash point brings its test."""
     tested = {
         point.partition(":")[0]
-        for point in (*AGENT_POINTS, *SWEEP_POINTS, *SUBMITTER_POINTS, *CONTROL_POINTS, *HOOK_POINTS, *SUBTASK_POINTS)
+        for point in (
+            *AGENT_POINTS,
+            *SWEEP_POINTS,
+            *SUBMITTER_POINTS,
+            *CONTROL_POINTS,
+            *HOOK_POINTS,
+            *SUBTASK_POINTS,
+        )
     }
     assert tested == {str(point) for point in CrashPoint}
 

@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test check lint types format test-rabbitmq bench lock clean
+.PHONY: help demo test check lint types format test-rabbitmq real-model-test bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,10 @@ format: .venv/.requirements-dev.txt.stamp ## let ruff format and mend what it ca
 
 test-rabbitmq: .venv/.requirements-dev.txt.stamp ## the tests that need RabbitMQ on 127.0.0.1:5672 (guest/guest)
 	@$(RUN) pytest -m rabbitmq $(ARGS)
+
+real-model-test: .venv/.requirements-dev.txt.stamp ## each built-in piece against the model of OPENAI_BASE_URL (costs money)
+	@test -n "$${OPENAI_BASE_URL:-}" || { echo "set OPENAI_BASE_URL, and OPENAI_API_KEY and SOSTENUTO_MODEL as it wants them" >&2; exit 2; }
+	@$(RUN) pytest -m real_model $(ARGS)
 
 bench: .venv/.requirements-dev.txt.stamp ## the benchmarks, with their table
 	@$(RUN) benchmarks $(ARGS)

@@ -20,6 +20,7 @@ from jobs.cli import (
     submitting,
     tokens,
     up,
+    web,
 )
 
 Commands = dict[str, Callable[..., Any]]
@@ -68,6 +69,7 @@ def command_tree() -> Any:
     app.add_typer(_group("Files of a job's workspace.", FILES), name="files")
     app.add_typer(_group("Pieces: the workflows that jobs run.", PIECES), name="pieces")
     app.command("worker")(operating.worker)
+    app.command("web")(web.web)
     app.add_typer(_group("Tokens of the HTTP API.", TOKENS), name="tokens")
     app.add_typer(_group("The database's schema.", DATABASE), name="db")
     app.callback(invoke_without_command=True)(_root)

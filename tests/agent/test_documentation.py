@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from jobs.reasons import Reason
-from worker import agent, endings, prompts, transition
+from worker import agent, endings, loops, prompts, reminders, transition
 from worker.allowed_commands import refusal
 from worker.tools.base import CrashPolicy
 from worker.tools.catalogue import standard_tools
@@ -24,6 +24,8 @@ def test_its_figures() -> None:
         f"{endings.MOST_MODEL_FAILURES} failures in a row",
         f"({endings.FIRST_BACKOFF:.0f} s, doubled to {endings.LONGEST_BACKOFF:.0f} s; {endings.MOST_MODEL_FAILURES} in a row",
         f"at most {transition.LESSONS_CHARS:,} characters",
+        f"after {reminders.STEPS_WITHOUT_TODO_WRITE} steps without a `todo_write`",
+        f"for {loops.WARN_AFTER} steps. After {loops.STOP_AFTER} more",
     ):
         assert words in FLAT, words
 

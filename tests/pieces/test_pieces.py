@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from jobs.errors import InvalidPiece, NotFound, UnknownPiece
 from jobs.pieces import Library, Movement, Piece, check_piece, freeze, load_piece, thaw
+from jobs.pieces.graph import mermaid
 from jobs.pieces.library import BUILTIN_DIR
 from jobs.pieces.model import piece_schema
 
@@ -262,6 +264,19 @@ def test_the_documentation_s_example_is_a_valid_piece(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text(encoding="utf-8")
     example = text.split("```yaml\n")[1].split("```")[0]
     assert load_piece(write(tmp_path, example, "bugfix.yaml")).movement("check").verify == "mend"
+
+
+def test_the_documentation_s_other_examples(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text(encoding="utf-8")
+    garden = text.split("```yaml\n")[2].split("```")[0]
+    assert load_piece(write(tmp_path, garden, "garden.yaml")).movement("examine").verify == "draw"
+    diagram = text.split("```mermaid\n")[1].split("```")[0]
+    assert diagram.strip() == mermaid(Library(None).get("general"))
+    for entry in Library(None).entries():
+        assert entry.piece is not None
+        shown = next(line for line in text.splitlines() if line.startswith(f"| `{entry.name}` |"))
+        keywords = entry.piece.triggers.keywords if entry.piece.triggers else []
+        assert all(word in keywords for word in re.findall(r'"([^"]+)"', shown))
 
 
 def test_every_key_is_in_the_documentation() -> None:

@@ -34,7 +34,7 @@ ARGUMENTS = json.dumps({"next_step": "COMPLETE", "summary": "done"})
 
 
 class SlowModel(ThreadingHTTPServer):
-    """Answers every call with COMPLETE, in chunks; while `held` is set, with nothing at all."""
+    """Answers every call with COMPLETE, in chunks; until `go` is set, with nothing at all."""
 
     daemon_threads = True
     block_on_close = False
@@ -42,7 +42,7 @@ class SlowModel(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
-        self.held = threading.Event()
+        self.go = threading.Event()
         self.chunk_seconds = 0.0
         self.calls = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -61,8 +61,7 @@ class _Answer(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.server.calls += 1
         self.rfile.read(int(self.headers["Content-Length"]))
-        while self.server.held.is_set():
-            time.sleep(0.01)
+        self.server.go.wait()
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -144,7 +143,7 @@ class Bench:
     def recovery_seconds(self, number: signal.Signals) -> float:
         """From the signal to a worker in the middle of a model call, to the next run's claim elsewhere."""
         calls = self.model.calls
-        self.model.held.set()
+        self.model.go.clear()
         doomed = self.worker(1)
         job_id = self.submit()
         wait(lambda: self.model.calls > calls)
@@ -152,24 +151,29 @@ class Bench:
         began = time.time()
         doomed.send_signal(number)
         wait(lambda: len(self.runs(job_id)) == 2)
-        self.model.held.clear()
+        self.model.go.set()
         wait(lambda: self.ended(job_id))
         seconds = float(self.runs(job_id)[1]["claimed_at"]) - began
         self.stop()
         return seconds
 
     def streaming(self, jobs: int, processes: int) -> tuple[float, int]:
-        """All jobs at once, each a reply that streams for a second: (seconds from first claim to last end, lost leases)."""
+        """All jobs at once, each a reply that streams for a second: (from its first chunk to the last end, leases lost)."""
+        calls = self.model.calls
+        self.model.go.clear()
         self.model.chunk_seconds = CHUNK_SECONDS
-        job_ids = [self.submit() for _ in range(jobs)]
         for _ in range(processes):
             self.worker(jobs // processes)
+        job_ids = [self.submit() for _ in range(jobs)]
+        wait(lambda: self.model.calls >= calls + jobs)
+        began = time.time()
+        self.model.go.set()
         wait(lambda: all(self.ended(job_id) for job_id in job_ids))
         runs = [run for job_id in job_ids for run in self.runs(job_id)]
         self.stop()
-        first = min(float(run["claimed_at"]) for run in runs)
-        last = max(float(run["ended_at"]) for run in runs)
-        return last - first, sum(run["outcome"] != "succeed" for run in runs)
+        return max(float(run["ended_at"]) for run in runs) - began, sum(
+            run["outcome"] != "succeed" for run in runs
+        )
 
 
 def wait(condition: Callable[[], bool], timeout: float = 300) -> None:

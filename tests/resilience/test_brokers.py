@@ -191,7 +191,10 @@ def test_half_open_connections(sqlite_bench: Bench) -> None:
 def test_a_saturated_worker_is_as_quick_as_a_prefetching_one(
     cut: bool, valkey_server: RedisServer, server_session: ServerSession
 ) -> None:
-    """Without the mend a freed slot waits for the loop's next poll, up to a second; also after a lost connection."""
+    """Without the mend a freed slot waits for the loop's next poll, up to a second; also after a lost connection.
+
+    Task events, which Flower reads, turn the loop as well; what works only while they are on is not relied on.
+    """
     prefetching, ours = (
         _rate(valkey_server, server_session, prefetch=prefetch, cut=cut) for prefetch in (True, False)
     )

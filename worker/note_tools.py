@@ -19,6 +19,7 @@ from worker.tools.base import CrashPolicy, Tool, ToolContext, ToolResult
 
 PLAN = "plan"
 CHECKLIST_CHANGES = (checklists.CREATE, checklists.TICK)
+NOTE_TOOLS = (TODO_WRITE, PLAN, *checklists.PARAMETERS)
 
 
 class TodoWrite:

@@ -22,6 +22,7 @@ from worker.live import LiveRuns
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.opening import open_model
 from worker.model.types import Model, ModelReply, ModelRequest
+from worker.note_tools import NOTE_TOOLS
 from worker.sandbox.base import Sandbox
 from worker.subtask_tool import NAME as SPAWN_SUBTASK
 from worker.tools.catalogue import Catalogue, standard_tools
@@ -107,7 +108,7 @@ class WorkerProcess:
                 "concurrency": self.settings.concurrency,
                 "version": version("sostenuto"),
                 "sandbox": self.sandbox.description if self.sandbox else "none: Bash is refused",
-                "tools": sorted([*self.catalogue.names(), SPAWN_SUBTASK]),
+                "tools": sorted([*self.catalogue.names(), SPAWN_SUBTASK, *NOTE_TOOLS]),
             },
         )
 

@@ -191,3 +191,39 @@ def test_a_spoilt_repository_stops_nothing(repository: Path, sandbox: Sandbox, s
         os.mkfifo(path)
     told: Any = excerpt(repository, sandbox)
     assert told is None or "a.txt" in told
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "pieces.md"
+
+
+def documented(stage: Stage, number: int) -> str:
+    """Puts the page's example piece of this number into the user's folder; its name."""
+    text = DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[number].split("```")[0]
+    name = text.split("\n")[0].removeprefix("name: ")
+    folder = stage.folder / "pieces"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.yaml").write_text(text)
+    return name
+
+
+def test_the_documentation_s_examples_run(stage: Stage) -> None:
+    """What docs/pieces.md shows is carried out as it says: each way of both pieces that leads to findings."""
+    job_id = stage.play(
+        calls(call("checklist_create", name="wanted", items=["a pond"])),
+        calls(call("Write", path="output/garden.md", content="roses\n")), go("examine"),
+        calls(call("checklist_list")), go("draw", "there is no pond"),
+        calls(call("Write", path="output/garden.md", content="roses, a pond\n")), go("examine"),
+        calls(call("checklist_tick", name="wanted", item=1)), COMPLETE,
+        piece=documented(stage, 2),
+    )  # fmt: skip
+    assert stage.job(job_id).state == "succeeded"
+    assert f"{HEADING}From examine:\nthere is no pond\n\n## Checklists\nwanted (0 of 1 done)" in head(
+        stage.endpoint.requests[5]
+    )
+    first = stage.endpoint.calls()
+    job_id = stage.play(
+        go("mend", "the cause"), go("check", "mended"), go("mend", "it broke x"), go("check"), COMPLETE,
+        piece=documented(stage, 1),
+    )  # fmt: skip
+    assert stage.job(job_id).state == "succeeded"
+    assert f"{HEADING}From check:\nit broke x\n" in head(stage.endpoint.requests[first + 3])

@@ -60,18 +60,21 @@ def todo_reminder(job: JobRun) -> NewMessage | None:
 
 
 def _steps_are_up(rows: list[Message]) -> bool:
+    """Looks no further back than these steps: the same cost in a conversation of any length."""
     steps = 0
     for row in reversed(rows):
         if reminder_kind(row) == TODOS:
             return False
         if row.role == "tool" and row.tool_name == TODO_WRITE and not row.is_error:
-            break
+            return False
         steps += row.role == "assistant"
-    return steps >= STEPS_WITHOUT_TODO_WRITE
+        if steps == STEPS_WITHOUT_TODO_WRITE:
+            return True
+    return False
 
 
 def _was_given(job: JobRun, seq: int) -> bool:
-    """Whether this list's reminder lies before the present view: in an earlier visit, or before a compaction."""
+    """Whether this list's reminder was given before: further up, in an earlier visit, or before a compaction."""
     if job.reminded_of != seq:
         marks = transcript.gap_extras(job.process.db, job.job_id, seq)
         if not any(mark.get(MARK) == TODOS for mark in marks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import threading
 from collections.abc import Iterator
@@ -239,6 +240,9 @@ def over_valkey(tmp_path: Path, valkey_server: RedisServer) -> Iterator[Installa
     """An installation on SQLite whose broker is a Valkey of the test's own."""
     from storage.migrate import upgrade
 
+    # A submitter waits a second for the broker's answer: on a busy machine the imports alone may take it.
+    for module in ("celery.app.amqp", "celery.app.task", "kombu.transport.redis"):
+        importlib.import_module(module)
     settings = Settings(data_dir=tmp_path / "data", broker_url=valkey_server.url)
     opened = Installation(settings, Database(settings.database_url))
     upgrade(opened.db)

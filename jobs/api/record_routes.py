@@ -1,0 +1,88 @@
+"""What a job has done so far: history, transcript, comments, calls, notes, subtasks. Keyset pages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from jobs import views
+from jobs.api.routing import After, Installed, Limit, ReadJob, page
+from jobs.api.schemas import Page, call_dict, comment_dict, event_dict, job_dict, message_dict
+from jobs.notes import get_notes
+from storage import jobs as store
+from storage import observing
+
+router = APIRouter(prefix="/api/jobs/{job_id}", tags=["records"])
+
+
+@router.get("/history")
+def history(
+    request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
+) -> Page:
+    """Every change of the job, oldest first."""
+    found = views.list_events(installation, job.id, after, limit + 1)
+    return page(request, found, limit, event_dict, after=lambda event: event.seq)
+
+
+@router.get("/messages")
+def messages(
+    request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
+) -> Page:
+    """The transcript: everything that was sent to the model, and what it did."""
+    found = views.list_messages(installation, job.id, after, limit + 1)
+    return page(request, found, limit, message_dict, after=lambda message: message.seq)
+
+
+@router.get("/comments")
+def comments(
+    request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
+) -> Page:
+    """What people told the agent, and its own questions and result."""
+    found = store.list_comments(installation.db, job.id, after, limit + 1)
+    return page(request, found, limit, comment_dict, after=lambda comment: comment.number)
+
+
+@router.get("/tool-calls")
+def tool_calls(
+    request: Request,
+    job: ReadJob,
+    installation: Installed,
+    after: Annotated[str, Query(pattern=r"^\d{1,9}\.\d{1,9}$", description="MESSAGE.POSITION")] = "0.0",
+    limit: Limit = 100,
+) -> Page:
+    """The calls that the model asked for, in its order; each result is the message `result_seq`."""
+    seq, position = (int(part) for part in after.split("."))
+    found = observing.list_tool_calls(installation.db, job.id, (seq, position), limit + 1)
+    return page(request, found, limit, call_dict, after=lambda call: f"{call.message_seq}.{call.position}")
+
+
+@router.get("/todos")
+def todos(job: ReadJob, installation: Installed) -> Page:
+    """The agent's todo list as it stands."""
+    return Page(items=[asdict(todo) for todo in get_notes(installation, job.id).todos])
+
+
+@router.get("/checklists")
+def checklists(job: ReadJob, installation: Installed) -> Page:
+    """The agent's checklists as they stand."""
+    return Page(items=[checklist.as_dict() for checklist in get_notes(installation, job.id).checklists])
+
+
+@router.get("/plans")
+def plans(job: ReadJob, installation: Installed) -> Page:
+    """The plans that the agent recorded, oldest first."""
+    return Page(items=get_notes(installation, job.id).as_dict()["plans"])
+
+
+@router.get("/lessons")
+def lessons(job: ReadJob, installation: Installed) -> Page:
+    """What each movement handed to the next."""
+    return Page(items=get_notes(installation, job.id).as_dict()["lessons"])
+
+
+@router.get("/children")
+def children(job: ReadJob, installation: Installed) -> Page:
+    """The job's subtasks, in the order in which they were begun; a job has no more than `max_subtasks`."""
+    return Page(items=[job_dict(child) for child in views.list_children(installation, job.id)])

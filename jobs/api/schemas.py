@@ -1,0 +1,152 @@
+"""What clients send, checked; and how rows are told to them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from jobs.lifecycle import Budget
+from jobs.states import TERMINAL, State
+from jobs.views import JobView, iso
+from storage.observing import CallRow
+from storage.records import Comment, HistoryEvent, Message
+
+Label = Annotated[str, Field(max_length=500)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class BudgetBody(_Body):
+    """Limits; a job that reaches one is paused."""
+
+    max_steps: Annotated[int, Field(gt=0, le=1_000_000_000)] | None = None
+    max_tokens: Annotated[int, Field(gt=0, le=1_000_000_000)] | None = None
+    max_cost: Annotated[float, Field(gt=0, le=1_000_000_000)] | None = None
+    max_seconds: Annotated[float, Field(gt=0, le=1_000_000_000)] | None = None
+
+    def as_budget(self) -> Budget:
+        return Budget(**self.model_dump())
+
+
+class JobBody(_Body):
+    """A job to submit."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"instruction": "Summarise input/report.pdf", "idempotency_key": "report-2026-11"},
+                {"instruction": "Fix the build", "repository": "demo", "budget": {"max_steps": 50}},
+            ]
+        }
+    )
+
+    instruction: str = Field(description="what is to be done")
+    piece: str | None = Field(default=None, description="default: chosen by keyword")
+    task_type: Label = "local"
+    task_identifier: Label | None = None
+    repository: Label | None = None
+    user: Label | None = None
+    priority: int = Field(default=0, ge=-1000, le=1000, description="higher runs first")
+    available_at: AwareDatetime | None = Field(default=None, description="not before this time")
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="the same key gives the same job; also as the header Idempotency-Key"
+    )
+    budget: BudgetBody = BudgetBody()
+    model: Label | None = None
+    metadata: dict[str, Any] | None = None
+
+    def due(self) -> float | None:
+        return None if self.available_at is None else self.available_at.timestamp()
+
+
+class TextBody(_Body):
+    """A comment or an answer."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Use the second table."}]})
+
+    text: str
+
+
+class ResumeBody(_Body):
+    """Limits to raise, if any."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"budget": {"max_steps": 100}}]})
+
+    budget: BudgetBody = BudgetBody()
+
+
+class RetryBody(_Body):
+    """Another model, if wanted."""
+
+    model: Label | None = None
+
+
+class Page(BaseModel):
+    """A page of a list; `next` is the URL of the following one, null on the last."""
+
+    items: list[dict[str, Any]]
+    next: str | None = None
+
+
+class JobResource(BaseModel):
+    """A job. More members may be added; `links` names what can be asked about it and done to it now."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    title: str
+    state: State
+    reason: str | None
+    reason_text: str | None
+    next_action: str | None
+    links: dict[str, str]
+
+
+def job_dict(view: JobView) -> dict[str, Any]:
+    """A job with its links. Those that would only be refused in its state are left out."""
+    here = f"/api/jobs/{view.id}"
+    links = {"self": here}
+    links |= {
+        name.partition(".")[0].replace("-", "_"): f"{here}/{name}"
+        for name in (
+            "events", "history", "comments", "messages", "tool-calls", "todos", "checklists", "plans", "lessons",
+            "children", "files", "workspace.zip",
+        )
+    }  # fmt: skip
+    state = State(view.state)
+    if state not in TERMINAL:
+        links["cancel"] = f"{here}/cancel"
+        control = "resume" if state is State.PAUSED else "pause"
+        links[control] = f"{here}/{control}"
+    elif state is not State.SUCCEEDED:
+        links["retry"] = f"{here}/retry"
+    if view.pending_question is not None:
+        links["reply"] = f"{here}/reply"
+    if view.parent_id is not None:
+        links["parent"] = f"/api/jobs/{view.parent_id}"
+    return view.as_dict() | {"links": links}
+
+
+def message_dict(message: Message) -> dict[str, Any]:
+    """A row of the transcript."""
+    return asdict(message) | {"created_at": iso(message.created_at)}
+
+
+def event_dict(event: HistoryEvent) -> dict[str, Any]:
+    """A line of the history."""
+    return asdict(event) | {"at": iso(event.at)}
+
+
+def comment_dict(comment: Comment) -> dict[str, Any]:
+    """A remark of a person or of the agent."""
+    return asdict(comment) | {"created_at": iso(comment.created_at)}
+
+
+def call_dict(call: CallRow) -> dict[str, Any]:
+    """A tool call."""
+    times = {name: getattr(call, name) for name in ("started_at", "ended_at")}
+    return asdict(call) | {name: None if at is None else iso(at) for name, at in times.items()}

@@ -1,0 +1,96 @@
+"""Pieces, workers, and whether this server can do its work."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from fastapi import APIRouter, Query, Response
+
+from jobs.api.routing import Installed, JobsReader
+from jobs.api.schemas import Page
+from jobs.errors import SostenutoError
+from jobs.installation import broker_url
+from jobs.views import iso
+from storage import migrate, registry
+
+router = APIRouter()
+_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
+_CONNECT_SECONDS = 1.0
+
+
+@router.get("/healthz", tags=["system"])
+async def healthz() -> dict[str, str]:
+    """The process answers. The only route without credentials."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", tags=["system"], responses={503: {"description": "the database is not usable"}})
+def readyz(installation: Installed, _: JobsReader, response: Response) -> dict[str, str]:
+    """Whether jobs can be accepted. They can without a broker too: workers then find them at their next sweep."""
+    try:
+        migrate.check(installation.db)
+    except SostenutoError as error:
+        response.status_code = 503
+        database = type(error).__name__
+    else:
+        database = "ok"
+    reached = _answers(broker_url(installation.settings))
+    return {
+        "status": "ok" if database == "ok" else "unavailable",
+        "database": database,
+        "broker": "ok" if reached else "unreachable",
+    }
+
+
+@router.get("/api/pieces", tags=["system"])
+def pieces(installation: Installed, _: JobsReader) -> Page:
+    """The workflows that jobs can run."""
+    return Page(
+        items=[
+            {
+                "name": entry.name,
+                "origin": entry.origin,
+                "description": entry.piece and entry.piece.description,
+                "valid": not entry.problems,
+            }
+            for entry in installation.library.entries()
+        ]
+    )
+
+
+@router.get("/api/workers", tags=["system"])
+def workers(
+    installation: Installed,
+    _: JobsReader,
+    fresh_seconds: Annotated[float, Query(gt=0, le=86_400, description="seen within this time")] = 60,
+) -> Page:
+    """The worker processes that run now."""
+    told = ("name", "queues", "concurrency", "version", "sandbox")
+    rows: list[dict[str, Any]] = registry.live_workers(installation.db, fresh_seconds)
+    return Page(
+        items=[
+            {name: row[name] for name in told} | {name: iso(row[name]) for name in ("started_at", "seen_at")}
+            for row in rows
+        ]
+    )
+
+
+def _answers(url: str) -> bool:
+    """Whether something listens where the broker is."""
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "filesystem":
+            return Path(unquote(parts.path)).is_dir()
+        if parts.scheme == "redis+socket":
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(_CONNECT_SECONDS)
+                probe.connect(unquote(parts.path))
+        else:
+            port = parts.port or _PORTS.get(parts.scheme, 6379)
+            socket.create_connection((parts.hostname or "127.0.0.1", port), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""One poller for all streams of a process: one query tells how far each watched job is, and which tokens still hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anyio import CapacityLimiter, to_thread
+
+from jobs.errors import StorageError
+from storage import accounts, observing
+from storage.engine import Database
+from storage.observing import Progress
+
+POLL_SECONDS = 0.25
+_THREADS = 2  # streams must not take the threads of the other requests, nor the few connections of SQLite
+
+
+class Watch:
+    """A stream's subscription: wakes it when its job is further than it has told, or when it must end."""
+
+    def __init__(self, job_id: str, token_id: str) -> None:
+        self.job_id = job_id
+        self.token_id = token_id
+        self.progress: Progress | None = None
+        self.over = False  # the job is gone, or the token no longer holds
+        self._news = asyncio.Event()
+
+    async def changed(self, told: Progress | None) -> Progress | None:
+        """Waits until the job's progress is another than `told`; None: the stream must end."""
+        while not self.over and (self.progress is None or self.progress == told):
+            self._news.clear()
+            await self._news.wait()
+        return None if self.over else self.progress
+
+    def tell(self, progress: Progress | None, *, valid: bool) -> None:
+        self.over = progress is None or not valid
+        self.progress = progress
+        self._news.set()
+
+
+class Watcher:
+    """Polls only while someone watches. Belongs to one event loop."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._watches: set[Watch] = set()
+        self._poller: asyncio.Task[None] | None = None
+        self.limiter = CapacityLimiter(_THREADS)
+
+    @asynccontextmanager
+    async def watching(self, job_id: str, token_id: str) -> AsyncIterator[Watch]:
+        """A subscription for the length of the block. The job and the token have been checked."""
+        watch = Watch(job_id, token_id)
+        self._watches.add(watch)
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            yield watch
+        finally:
+            self._watches.discard(watch)
+
+    async def _poll(self) -> None:
+        try:
+            await self._poll_while_watched()
+        finally:
+            for (
+                watch
+            ) in self._watches:  # an error that nobody foresaw: the streams end, their clients come again
+                watch.tell(None, valid=False)
+
+    async def _poll_while_watched(self) -> None:
+        while self._watches:
+            watches = list(self._watches)
+            try:
+                progress, valid = await to_thread.run_sync(self._asked, watches, limiter=self.limiter)
+            except StorageError:
+                pass  # the streams wait, with their heartbeats, until the database is back
+            else:
+                for watch in watches:
+                    watch.tell(progress.get(watch.job_id), valid=watch.token_id in valid)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _asked(self, watches: list[Watch]) -> tuple[dict[str, Progress], set[str]]:
+        progress = observing.progress_of(self._db, {watch.job_id for watch in watches})
+        return progress, accounts.valid_token_ids(self._db, {watch.token_id for watch in watches})

@@ -1,0 +1,211 @@
+"""Who is let in: hosts, origins, tokens, scopes, other people's jobs; and what every answer carries."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from jobs.api.application import OPENAPI_PATH, create_api
+from jobs.api.gate import OPEN_PATHS
+from jobs.api.tokens import Scope, create_token, revoke
+from storage.engine import Database
+from tests import factories
+from tests.api.conftest import Api, problem, submitted
+
+
+def _routes(api: Api) -> list[tuple[str, str]]:
+    """Every (method, path) that the application knows, with an id and a file name filled in."""
+    document = create_api(api.installation).openapi()
+    found = [
+        (method.upper(), re.sub(r"\{path\}", "input/a.txt", path))
+        for path, methods in document["paths"].items()
+        for method in methods
+    ]
+    assert len(found) > 20
+    return [*found, ("GET", OPENAPI_PATH)]
+
+
+def test_the_document_names_every_route(api: Api) -> None:
+    """What the tests below enumerate is all there is."""
+    made = create_api(api.installation)
+    hidden = [route for route in made.routes if isinstance(route, APIRoute) and not route.include_in_schema]
+    assert hidden == []
+    others = {getattr(route, "path", None) for route in made.routes if not isinstance(route, APIRoute)}
+    assert {path for path in others if path is not None} == {OPENAPI_PATH}
+
+
+def test_every_route_needs_credentials(api: Api) -> None:
+    expired, row = create_token(api.db, "local", ["admin"], None)
+    revoke(api.db, row.id)
+    clients = [api.bearer(None), api.bearer("sos_" + "a" * 43), api.bearer(expired)]
+    for method, path in [*_routes(api), ("GET", "/"), ("GET", "/docs"), ("GET", "/nothing")]:
+        for client in clients:
+            answer = client.request(method, path.replace("{job_id}", "x"))
+            if path in OPEN_PATHS:
+                assert answer.status_code == 200
+            else:
+                problem(answer, 401, "Unauthorized")
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert [path for _, path in _routes(api) if path in OPEN_PATHS] == ["/healthz"]
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Basic c29zOnNvcw==", "sos_x", "Bearer a b"])
+def test_other_authorization_is_none(api: Api, header: str) -> None:
+    answer = api.bearer(None).get("/api/jobs", headers={"Authorization": header})
+    problem(answer, 401, "Unauthorized")
+
+
+def test_another_persons_job_is_not_there_on_any_route(api: Api) -> None:
+    job = submitted(api.client("ann"))
+    stranger, admin = api.client("bob"), api.client("root", "admin")
+    before = factories.job_now(api.db, job["id"])
+    asked = 0
+    for method, path in _routes(api):
+        if "{job_id}" not in path:
+            continue
+        asked += 1
+        body: dict[str, Any] = {"json": {"text": "hello"}} if path.endswith(("comments", "reply")) else {}
+        mine = path.replace("{job_id}", job["id"])
+        nobodys = path.replace("{job_id}", "01900000-0000-7000-8000-000000000000")
+        theirs, missing = stranger.request(method, mine, **body), stranger.request(method, nobodys, **body)
+        problem(theirs, 404, "JobNotFound")
+        problem(missing, 404, "JobNotFound")
+        assert theirs.text.replace(job["id"], "ID") == missing.text.replace(nobodys.split("/")[3], "ID")
+    assert asked > 15
+    assert stranger.get("/api/jobs").json()["items"] == []
+    assert stranger.get("/api/jobs", params={"parent": job["id"]}).json()["items"] == []
+    assert factories.job_now(api.db, job["id"]) == before
+    assert admin.get(f"/api/jobs/{job['id']}").json()["owner"] == "ann"
+
+
+def test_a_token_does_no_more_than_its_scopes(api: Api) -> None:
+    job_id = submitted(api.client())["id"]
+    needed = {
+        "GET": {Scope.JOBS_READ, Scope.FILES_READ},
+        "POST": {Scope.JOBS_WRITE},
+        "PUT": {Scope.FILES_WRITE},
+    }
+    clients = {scope: api.client("local", scope) for scope in Scope if scope is not Scope.ADMIN}
+    for method, path in _routes(api):
+        if path in OPEN_PATHS or path == OPENAPI_PATH or path.endswith("/events"):
+            continue
+        for scope, client in clients.items():
+            kind = Scope.FILES_READ if method == "GET" and ("files" in path or "zip" in path) else None
+            body: dict[str, Any] = {"json": {"text": "hello"}} if path.endswith(("comments", "reply")) else {}
+            answer = client.request(method, path.replace("{job_id}", job_id), **body)
+            allowed = scope in ({kind} if kind else needed[method] - {Scope.FILES_READ})
+            assert (answer.status_code != 403) == allowed, (method, path, scope, answer.text)
+
+
+def test_a_host_name_that_is_not_ours_is_refused(api: Api) -> None:
+    client = api.client()
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        "localhost.",
+        "127.0.0.1@evil.example",
+        "[::1",
+    ):
+        problem(client.get("/healthz", headers={"Host": host}), 421, "UnknownHost")
+    for host in ("localhost", "127.0.0.1:1", "LOCALHOST:8787", "[::1]:8787"):
+        assert client.get("/api/jobs", headers={"Host": host}).status_code == 200
+
+
+def test_a_page_of_another_origin_changes_nothing(api: Api) -> None:
+    client = api.client()
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1:1",
+        api.url + ".evil.example",
+        "http://[x",
+    ):
+        answer = client.post("/api/jobs", json={"instruction": "x"}, headers={"Origin": origin})
+        problem(answer, 403, "ForeignOrigin")
+        assert (
+            "access-control-allow-origin" not in client.get("/api/jobs", headers={"Origin": origin}).headers
+        )
+    assert client.get("/api/jobs").json()["items"] == []
+    assert client.post("/api/jobs", json={"instruction": "x"}, headers={"Origin": api.url}).status_code == 201
+
+
+def test_no_credentials_in_urls(api: Api) -> None:
+    token, _ = create_token(api.db, "local", ["admin"], None)
+    for query in (f"access_token={token}", f"token={token}", f"limit={token}", "API_KEY=x"):
+        for client in (api.bearer(None), api.bearer(token)):
+            answer = client.get(f"/api/jobs?{query}")
+            problem(answer, 400, "CredentialsInUrl")
+            assert token not in answer.text
+
+
+def test_every_answer_says_that_nobody_is_to_guess_its_type(api: Api) -> None:
+    client = api.client()
+    job_id = submitted(client)["id"]
+    for path in (
+        "/healthz",
+        "/api/jobs",
+        f"/api/jobs/{job_id}",
+        "/nothing",
+        f"/api/jobs/{job_id}/workspace.zip",
+    ):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["cache-control"] in ("no-store", "no-cache")
+        assert "server" not in headers or headers["server"] == "uvicorn"  # `sostenuto web` leaves it out
+
+
+def test_unknown_paths_methods_and_bodies_are_problems(api: Api) -> None:
+    client = api.client()
+    problem(client.get("/nothing"), 404, "NotFound")
+    assert problem(client.put("/api/jobs"), 405, "MethodNotAllowed")
+    problem(
+        client.post("/api/jobs", content=b"x", headers={"Content-Type": "text/plain"}),
+        415,
+        "UnsupportedMediaType",
+    )
+    problem(
+        client.post("/api/jobs", content=b"{", headers={"Content-Type": "application/json"}),
+        422,
+        "InvalidRequest",
+    )
+    problem(client.get("/api/jobs?limit=0"), 422, "InvalidRequest")
+    problem(client.get("/api/jobs?state=runing"), 422, "InvalidRequest")
+    secret = "s3cr3t-value"
+    wrong = client.post("/api/jobs", json={"instruction": "x", "colour": secret, "priority": secret})
+    document = problem(wrong, 422, "InvalidRequest")
+    assert [entry["loc"][-1] for entry in document["errors"]] == ["priority", "colour"]
+    assert secret not in wrong.text
+
+
+def test_a_body_that_is_too_large_is_refused_while_it_comes(api: Api) -> None:
+    client = api.client()
+    block = b" " * (1 << 20)
+    headers = {"Content-Type": "application/json"}
+    declared = client.post("/api/jobs", content=block * 17, headers=headers)
+    problem(declared, 413, "BodyTooLarge")
+    streamed = client.post("/api/jobs", content=(block for _ in range(17)), headers=headers)
+    problem(streamed, 413, "BodyTooLarge")
+    assert client.get("/api/jobs").json()["items"] == []
+
+
+def test_without_its_database_it_says_so(api: Api) -> None:
+    client = api.client()
+    assert client.get("/readyz").json() == {"status": "ok", "database": "ok", "broker": "unreachable"}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def broken(*_: object) -> None:
+            from storage.errors import DatabaseUnavailable
+
+            raise DatabaseUnavailable("it is away")
+
+        patch.setattr(Database, "read", broken)
+        answer = client.get("/api/jobs")
+    assert problem(answer, 503, "DatabaseUnavailable")["detail"] == "it is away"
+    assert answer.headers["retry-after"]
+    assert client.get("/api/jobs").status_code == 200

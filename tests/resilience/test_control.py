@@ -44,8 +44,9 @@ def test_cancel_during_a_model_call(bench: Bench) -> None:
     bench.assert_sound(job_id)
 
 
-def test_cancel_and_pause_during_a_command(bench: Bench) -> None:
+def test_cancel_and_pause_during_a_command(sqlite_bench: Bench) -> None:
     """A cancel kills the command; a pause waits for it. A retry tells the model that the outcome is unknown."""
+    bench = sqlite_bench
     command, words = endless_command()
     bench.endpoint.mind = story(
         bash(command), bash("mkfifo output/gate; echo > output/begun; cat output/gate"), COMPLETE
@@ -67,8 +68,9 @@ def test_cancel_and_pause_during_a_command(bench: Bench) -> None:
     bench.assert_sound(job_id)
 
 
-def test_pause_and_cancel_while_it_waits_for_a_person(bench: Bench) -> None:
+def test_pause_and_cancel_while_it_waits_for_a_person(sqlite_bench: Bench) -> None:
     """It holds no worker: both act at once. A retry asks the same question again, without a model call."""
+    bench = sqlite_bench
     bench.endpoint.mind = story(ASK, COMPLETE)
     bench.start()
     job_id = bench.submit()

@@ -70,8 +70,9 @@ def test_a_second_signal_ends_the_grace_time(second: signal.Signals, sqlite_benc
     assert_went_on_in_order(bench, job_id, runs=2)
 
 
-def test_nothing_of_a_command_survives(bench: Bench) -> None:
+def test_nothing_of_a_command_survives(sqlite_bench: Bench) -> None:
     """A daemon in a session of its own included; its outcome is told as unknown, and it is not run again."""
+    bench = sqlite_bench
     command, words = endless_command()
     bench.endpoint.mind = story(
         bash(f"{APPEND}; setsid {command} & setsid -f {command}; {command}"), COMPLETE
@@ -105,14 +106,14 @@ def test_a_deploy_is_no_death(sqlite_bench: Bench) -> None:
     bench = sqlite_bench
     gate = bench.endpoint.hold()
     job_id = bench.submit()
-    for stops in range(1, 4):
-        worker = bench.start("--concurrency", "1", SOSTENUTO_MAX_ATTEMPTS="2", **NO_SWEEP)
+    for stops in range(1, 3):
+        worker = bench.start("--concurrency", "1", SOSTENUTO_MAX_ATTEMPTS="1", **NO_SWEEP)
         gate.wait_held(stops)
         worker.term()
         assert worker.wait() == 0
     gate.release()
-    bench.start(SOSTENUTO_MAX_ATTEMPTS="2", **NO_SWEEP)
-    assert_went_on_in_order(bench, job_id, runs=4)
+    bench.start(SOSTENUTO_MAX_ATTEMPTS="1", **NO_SWEEP)
+    assert_went_on_in_order(bench, job_id, runs=3)
 
 
 def test_fifty_jobs_of_a_killed_worker_go_on_elsewhere(sqlite_bench: Bench) -> None:

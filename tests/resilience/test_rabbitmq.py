@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kombu import Connection
@@ -18,6 +20,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.rabbitmq
 PORT = 5672
+PREFIX = "sostenuto-test-"
 
 
 @pytest.fixture
@@ -29,13 +32,23 @@ def vhost() -> Iterator[str]:
         yield ""
         _delete_queues()
         return
-    name = f"sostenuto-test-{uuid.uuid4().hex}"
+    _delete_left_over(tool)
+    name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
     subprocess.run([tool, "add_vhost", name], check=True, capture_output=True)
     subprocess.run(
         [tool, "set_permissions", "-p", name, "guest", ".*", ".*", ".*"], check=True, capture_output=True
     )
     yield name
     subprocess.run([tool, "delete_vhost", name], check=True, capture_output=True)
+
+
+def _delete_left_over(tool: str) -> None:
+    """Virtual hosts of test sessions that were killed; their names tell whose they were."""
+    listed = subprocess.run([tool, "-q", "list_vhosts"], check=True, capture_output=True, text=True).stdout
+    for name in listed.split():
+        owner = name.removeprefix(PREFIX).partition("-")[0]
+        if name.startswith(PREFIX) and owner.isdigit() and not Path("/proc", owner).exists():
+            subprocess.run([tool, "delete_vhost", name], check=False, capture_output=True)
 
 
 def _delete_queues() -> None:

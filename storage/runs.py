@@ -15,7 +15,7 @@ from storage.history import append_events
 from storage.models import jobs, runs
 from storage.records import NewEvent, RunRef
 
-SUSPECT_ATTEMPTS = 2  # a job whose run died this often continues with no other such job in its process
+SUSPECT_ATTEMPTS = 1  # a job whose run died continues with no other such job in its process
 
 
 @dataclass(frozen=True, slots=True)

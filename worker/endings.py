@@ -18,6 +18,7 @@ from worker.job_run import JobRun
 from worker.model.errors import ModelError, ModelErrorKind
 
 MOST_MODEL_FAILURES = 8  # calls in a row that failed for a passing reason
+SUSPECT_SHARE = 0.1  # of a slice, for a job whose last run died: others like it wait for their turn
 FIRST_BACKOFF = 1.0  # seconds, doubled with each failure in a row
 LONGEST_BACKOFF = 120.0
 RATE_LIMIT_WAIT = 20.0  # where the endpoint does not say how long
@@ -153,6 +154,9 @@ def end_at_boundary(job: JobRun) -> Ending | None:
     if job.process.stopping.is_set():
         return end(job, Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": job.process.name})
     if job.committed_steps >= settings.slice_steps or job.seconds > settings.slice_seconds:
+        return end(job, Event.REQUEUE, Reason.SLICE_OVER)
+    if job.live.suspect and job.committed_steps and job.seconds > settings.slice_seconds * SUSPECT_SHARE:
+        # It did not kill its worker: it is cleared, and makes room for the next suspect.
         return end(job, Event.REQUEUE, Reason.SLICE_OVER)
     return None
 

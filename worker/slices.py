@@ -44,8 +44,10 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
         process.live.remove(live)
     if ending is not None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
-    if ending is not None and ending.wake_at_once:
-        process.wake(live.ref.job_id)
+    if live.suspect or (ending is not None and ending.wake_at_once):
+        process.wake(
+            live.ref.job_id
+        )  # also for the next suspect: it was passed over, and its own hint is spent
     if ending is not None and ending.state is not State.QUEUED:
         process.hooks.wake()
     return live.ref.job_id

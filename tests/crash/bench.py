@@ -74,7 +74,7 @@ class CrashBench:
             "SOSTENUTO_PIECES_DIR": str(settings.pieces_dir),
             "OPENAI_BASE_URL": self.endpoint.url,
             "SOSTENUTO_MODEL": "strict",
-            "SOSTENUTO_LEASE_SECONDS": "1",
+            "SOSTENUTO_LEASE_SECONDS": "3",
             "SOSTENUTO_SLICE_STEPS": "2",
             "SOSTENUTO_SWEEP_SECONDS": "0.2",
             "SOSTENUTO_GRACE_SECONDS": "5",
@@ -105,7 +105,7 @@ class CrashBench:
     def view(self, job_id: str) -> JobView:
         return get_job(self.installation, job_id, None)
 
-    def wait_ended(self, job_id: str, timeout: float = 60) -> JobView:
+    def wait_ended(self, job_id: str, timeout: float = 120) -> JobView:
         wait_until(lambda: self.view(job_id).state in TERMINAL, timeout, f"job {job_id} ends")
         return self.view(job_id)
 

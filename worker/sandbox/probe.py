@@ -80,12 +80,20 @@ class _Targets:
     abstract: str
 
 
+LONGEST_PLACE = 60  # bytes of the temporary folder's path
+
+
 def attack(sandbox: Sandbox) -> list[str]:
     """What a command in the sandbox could do that it must not: nothing, if it holds.
 
     Raises SandboxUnavailable when the attacker could not even run, which proves nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="sostenuto-probe-") as folder, contextlib.ExitStack() as sockets:
+    # A Unix socket's path has at most about 107 bytes: a long TMPDIR cannot hold one.
+    place = None if len(os.fsencode(tempfile.gettempdir())) <= LONGEST_PLACE else "/tmp"  # noqa: S108 - made private
+    with (
+        tempfile.TemporaryDirectory(prefix="sostenuto-probe-", dir=place) as folder,
+        contextlib.ExitStack() as sockets,
+    ):
         workspace = Path(folder) / "workspace"
         (workspace / "logs").mkdir(parents=True)
         targets, received = _set_up(Path(folder) / "outside", sockets)

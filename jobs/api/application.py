@@ -53,7 +53,7 @@ def create_api(installation: Installation) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        api.state.watcher = Watcher(installation.db)  # belongs to the loop that serves
+        api.state.watcher = Watcher(installation)  # belongs to the loop that serves
         yield
 
     api = FastAPI(

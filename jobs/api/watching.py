@@ -8,13 +8,16 @@ from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter, to_thread
 
+from jobs.api.chunks import Chunks
 from jobs.errors import StorageError
+from jobs.installation import Installation
 from storage import accounts, observing
-from storage.engine import Database
 from storage.observing import Progress
 
 POLL_SECONDS = 0.25
-_THREADS = 2  # streams must not take the threads of the other requests, nor the few connections of SQLite
+_THREADS = (
+    1  # to poll, and as many to read: streams must not take SQLite's few connections from other requests
+)
 
 
 class Watch:
@@ -35,19 +38,21 @@ class Watch:
         return None if self.over else self.progress
 
     def tell(self, progress: Progress | None, *, valid: bool) -> None:
-        self.over = progress is None or not valid
-        self.progress = progress
-        self._news.set()
+        over = progress is None or not valid
+        if over != self.over or progress != self.progress:
+            self.over, self.progress = over, progress
+            self._news.set()
 
 
 class Watcher:
     """Polls only while someone watches. Belongs to one event loop."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, installation: Installation) -> None:
+        self._db = installation.db
         self._watches: set[Watch] = set()
         self._poller: asyncio.Task[None] | None = None
-        self.limiter = CapacityLimiter(_THREADS)
+        self._limiter = CapacityLimiter(_THREADS)
+        self.chunks = Chunks(installation, CapacityLimiter(_THREADS))
 
     @asynccontextmanager
     async def watching(self, job_id: str, token_id: str) -> AsyncIterator[Watch]:
@@ -65,16 +70,15 @@ class Watcher:
         try:
             await self._poll_while_watched()
         finally:
-            for (
-                watch
-            ) in self._watches:  # an error that nobody foresaw: the streams end, their clients come again
+            # Whatever stopped it, an error that nobody foresaw too: the streams end, their clients come again.
+            for watch in self._watches:
                 watch.tell(None, valid=False)
 
     async def _poll_while_watched(self) -> None:
         while self._watches:
             watches = list(self._watches)
             try:
-                progress, valid = await to_thread.run_sync(self._asked, watches, limiter=self.limiter)
+                progress, valid = await to_thread.run_sync(self._asked, watches, limiter=self._limiter)
             except StorageError:
                 pass  # the streams wait, with their heartbeats, until the database is back
             else:

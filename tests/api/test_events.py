@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.api import stream_routes
+from jobs.api import chunks, stream_routes
 from jobs.api.tokens import create_token, revoke
 from storage.models import TERMINAL_STATES
 from storage.records import NewEvent, RunRef
@@ -92,7 +92,8 @@ def test_a_stream_tells_all_and_ends_with_the_job(api: Api) -> None:
 def test_wherever_it_was_cut_it_goes_on_without_loss_or_doubles(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_routes, "_BATCH", 3)
+    monkeypatch.setattr(chunks, "BATCH", 3)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 700)
     run = factories.running_job(api.db)
     for number in range(5):
         _step(api, run, f"step {number}")

@@ -149,6 +149,9 @@ class Settings(_Group):
     pieces_dir: Path | None = Field(
         default=None, description="your own pieces; default: pieces in the data dir"
     )
+    prompts_dir: Path | None = Field(
+        default=None, description="your own prompts for summaries; default: prompts in the data dir"
+    )
     owner: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         default="local", description="whose jobs the CLI sees"
     )
@@ -238,9 +241,10 @@ class Settings(_Group):
         filled["data_dir"] = folder
         filled["database_url"] = filled.get("database_url") or f"sqlite:///{folder}/sostenuto.db"
         filled.setdefault("pieces_dir", folder / "pieces")
+        filled.setdefault("prompts_dir", folder / "prompts")
         return filled
 
-    @field_validator("pieces_dir")
+    @field_validator("pieces_dir", "prompts_dir")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value and value.expanduser().absolute()

@@ -23,7 +23,9 @@ from jobs.settings import Settings
 PREFIX = "SOSTENUTO_"
 CONFIG_FILE = "sostenuto.yaml"
 _NAMED = {"openai_api_key": "OPENAI_API_KEY", "openai_base_url": "OPENAI_BASE_URL"}
-_PATHS: frozenset[Place] = frozenset({("data_dir",), ("pieces_dir",), ("context", "base_dir")})
+_PATHS: frozenset[Place] = frozenset(
+    {("data_dir",), ("pieces_dir",), ("prompts_dir",), ("context", "base_dir")}
+)
 
 # Variables with the prefix that are not settings.
 OTHER_VARIABLES = {

@@ -5,7 +5,6 @@ All of it is read from committed rows when the next movement begins. Nothing els
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +15,13 @@ from storage.records import HistoryEvent
 from worker import transition
 from worker.git_excerpt import git_excerpt
 from worker.job_run import JobRun
+from worker.language import is_japanese
 from worker.mirrors import mirror_checklists, mirror_transitions
 from worker.prompts import Block, lessons_block
 from worker.reminders import listed
 
 FINDINGS_CHARS = transition.FINDINGS_CHARS
 CHECKLISTS_CHARS = 6000
-_KANA = re.compile("[\u3040-\u30ff]")
 _CUT = " […cut]"
 
 
@@ -40,7 +39,7 @@ def blocks_of_earlier_movements(job: JobRun) -> list[Block]:
     told = {event.seq for event in findings}
     lessons = _lessons([event for event in passed if event.seq not in told])
     blocks = [
-        lessons_block(lessons, japanese=bool(_KANA.search(job.instruction))),
+        lessons_block(lessons, japanese=is_japanese(job.instruction)),
         _findings_block(findings),
         _todos_block(job),
         _checklists_block(lists),

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from worker.cancel import CancelToken
-from worker.sandbox.base import Caps, Ending, Level, Outcome, Sandbox, SandboxUnavailable
+from worker.sandbox.base import Caps, Ending, Level, Outcome, Sandbox, SandboxUnavailable, Service
 from worker.sandbox.bwrap import Bwrap
 from worker.sandbox.detect import detect
 from worker.sandbox.landlock import Landlock, landlock_abi
@@ -46,6 +46,7 @@ class Leaky:
         timeout: float,
         cancel: CancelToken,
         on_output: Callable[[bytes], None],
+        service: Service | None = None,
     ) -> Outcome:
         on_output(b'["connect by TCP"]')
         return Outcome(Ending.EXITED, 0)
@@ -64,6 +65,7 @@ class Tight(Leaky):
         timeout: float,
         cancel: CancelToken,
         on_output: Callable[[bytes], None],
+        service: Service | None = None,
     ) -> Outcome:
         on_output(b"[]")
         return Outcome(Ending.EXITED, 0)

@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox.conftest import LEVELS, Shell, make_shell
 from tests.waiting import wait_until
 from worker.cancel import CancelToken
-from worker.sandbox import bwrap, landlock
+from worker.sandbox import command
 from worker.sandbox.base import Caps, Ending, Outcome, SandboxUnavailable
 
 # A daemon that has left its session and its parent, ignores every polite signal and holds no descriptor of ours.
@@ -207,8 +207,7 @@ def test_a_fork_bomb_ends(
     level: str, grouped: bool, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not grouped:
-        monkeypatch.setattr(bwrap, "pids_parent", lambda: None)
-        monkeypatch.setattr(landlock, "pids_parent", lambda: None)
+        monkeypatch.setattr(command, "pids_parent", lambda: None)
     shell = make_shell(level, tmp_path, Caps(processes=40))
     # Where only the watch caps them, processes are many but not endless: it needs some of the machine to look.
     bomb = "bomb() { bomb | bomb & }; bomb" if grouped else "for _ in $(seq 400); do sleep 1000 & done"

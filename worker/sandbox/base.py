@@ -7,8 +7,8 @@ What each level holds back, and what it does not, is written in docs/tools.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, Protocol
@@ -76,6 +76,19 @@ class Outcome:
     exit_code: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a command that serves gets beside its workspace: an MCP server of the operator's, never a command of an agent."""
+
+    stdin: int
+    """A descriptor to read from, inherited as the standard input; the caller closes its own."""
+    on_errors: Callable[[bytes], None]
+    """Gets what is printed on stderr; `on_output` then gets stdout alone."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()
+    """Further folders that it may read."""
+
+
 class Sandbox(Protocol):
     """Runs commands. One instance serves all threads of a process."""
 
@@ -95,6 +108,7 @@ class Sandbox(Protocol):
         timeout: float,
         cancel: CancelToken,
         on_output: Callable[[bytes], None],
+        service: Service | None = None,
     ) -> Outcome:
         """Run `argv` with the workspace as its working directory; stdin is empty, stdout and stderr are one stream
         handed to `on_output` as it comes, in the calling thread.

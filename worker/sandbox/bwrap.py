@@ -9,14 +9,15 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from worker.cancel import CancelToken
 from worker.sandbox import seccomp
-from worker.sandbox.base import Caps, Ending, Level, Outcome, SandboxUnavailable
-from worker.sandbox.cgroups import ProcessGroup, pids_parent
-from worker.sandbox.process import JOIN_GROUP, memory_file, send_kill, spawn, supervise
+from worker.sandbox.base import Caps, Level, SandboxUnavailable, Service
+from worker.sandbox.cgroups import ProcessGroup
+from worker.sandbox.command import CommandSandbox, exit_code_of, not_started
+from worker.sandbox.process import Child, memory_file, send_kill, spawn
 from worker.sandbox.toolchain import (
     ETC_FILES,
     SYSTEM_FOLDERS,
@@ -24,7 +25,6 @@ from worker.sandbox.toolchain import (
     python_prefix,
     require_outside_toolchain,
 )
-from worker.sandbox.watch import Watch
 
 ROOT = "/workspace"
 _UID = "1000"
@@ -50,7 +50,7 @@ def find_bwrap() -> Path | None:
     return Path(found) if found else None
 
 
-class Bwrap:
+class Bwrap(CommandSandbox):
     """A new root with a read-only toolchain, the workspace at /workspace, and nothing else of the machine; new user,
     pid, network, ipc and uts namespaces; no capabilities; a seccomp filter. Raises SandboxUnavailable without bwrap."""
 
@@ -62,40 +62,51 @@ class Bwrap:
             raise SandboxUnavailable("there is no bwrap program", hint="install bubblewrap")
         if not seccomp.supported():
             raise SandboxUnavailable(f"there is no system call filter for {platform.machine()}")
+        super().__init__(caps)
         self._program = str(program)
-        self._caps = caps
-        self._watch = Watch(caps)
-        self._groups = pids_parent()
         self.description = "bwrap: own namespaces, no network, no capabilities, system call filter"
         if self._groups is None and os.geteuid() == 0:
             self.description += "; processes are counted, not capped by the kernel (root, no pids cgroup)"
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        workspace: Path,
-        timeout: float,
-        cancel: CancelToken,
-        on_output: Callable[[bytes], None],
-    ) -> Outcome:
-        if cancel.reason is not None:
-            return Outcome(Ending.CANCELLED)
+    @contextlib.contextmanager
+    def _started(self, argv: Sequence[str], workspace: Path, service: Service | None) -> Iterator[_Running]:
         require_outside_toolchain(workspace)
         try:
-            running = _Running(self._program, self._options(workspace), argv, self._caps, self._groups)
+            running = self._start(argv, self._options(workspace, service), service)
         except OSError as error:
-            raise SandboxUnavailable(
-                f"the sandbox cannot be started: {os.strerror(error.errno or 0)}"
-            ) from None
-        return supervise(
-            running, self._watch, workspace=workspace, timeout=timeout, cancel=cancel, on_output=on_output
-        )
+            raise not_started(error) from None
+        yield running
 
-    def _options(self, workspace: Path) -> list[str]:
+    def _start(self, argv: Sequence[str], options: list[str], service: Service | None) -> _Running:
+        with contextlib.ExitStack() as cleanup:
+            inherited = []
+
+            def file(data: bytes) -> str:
+                fd = memory_file(data)
+                cleanup.callback(os.close, fd)
+                inherited.append(fd)
+                return str(fd)
+
+            for name, content in _ETC.items():
+                options = ["--ro-bind-data", file(content.encode()), f"/etc/{name}", *options]
+            report, told = os.pipe()
+            cleanup.callback(os.close, told)
+            options += ["--seccomp", file(_filter()), "--json-status-fd", str(told)]
+            # By descriptor: arguments could be read in the sandbox, as those of process 1.
+            arguments = file("\0".join(options).encode() + b"\0")
+            command = [self._program, "--args", arguments, "--", *_limited(argv, self._caps)]
+            command, group = self._joined(command, _OWN_PROCESSES)
+            try:
+                return _Running(spawn(command, pass_fds=[*inherited, told], service=service), report, group)
+            except OSError:
+                os.close(report)
+                raise
+
+    def _options(self, workspace: Path, service: Service | None) -> list[str]:
         """All options but those that name descriptors."""
         options = [*_FENCE.split(), "--uid", _UID, "--gid", _UID, "--hostname", "sandbox"]
-        for name, value in environment(workspace, ROOT, "/tmp").items():  # noqa: S108  the sandbox's own
+        variables = environment(workspace, ROOT, "/tmp")  # noqa: S108  the sandbox's own
+        for name, value in (variables | dict(service.variables if service else {})).items():
             options += ["--setenv", name, value]
         for folder in map(Path, SYSTEM_FOLDERS):
             if folder.is_symlink():
@@ -109,6 +120,8 @@ class Bwrap:
         size = str(self._caps.tmp_bytes)
         options += ["--proc", "/proc", "--dev", "/dev"]
         options += ["--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]  # noqa: S108
+        for folder in service.folders if service else ():
+            options += ["--ro-bind", str(folder), str(folder)]
         options += ["--bind", str(workspace), ROOT]
         logs = workspace / "logs"
         # Once it is a mount point, a command cannot move it away; a link (from a weaker level) would lead elsewhere.
@@ -118,38 +131,12 @@ class Bwrap:
         return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", ROOT]
 
 
-class _Running:
+class _Running(Child):
     """bwrap itself, and the first process of the command's pid namespace, with which all of the others die."""
 
-    def __init__(
-        self, program: str, options: list[str], argv: Sequence[str], caps: Caps, groups: Path | None
-    ) -> None:
-        with contextlib.ExitStack() as cleanup:
-            inherited = []
-
-            def file(data: bytes) -> str:
-                fd = memory_file(data)
-                cleanup.callback(os.close, fd)
-                inherited.append(fd)
-                return str(fd)
-
-            for name, content in _ETC.items():
-                options = ["--ro-bind-data", file(content.encode()), f"/etc/{name}", *options]
-            status, told = os.pipe()
-            cleanup.callback(os.close, told)
-            self._status = os.fdopen(status, "rb")
-            options += ["--seccomp", file(_filter()), "--json-status-fd", str(told)]
-            # By descriptor: arguments could be read in the sandbox, as those of process 1.
-            arguments = file("\0".join(options).encode() + b"\0")
-            command = [program, "--args", arguments, "--", *_limited(argv, caps)]
-            self._group = ProcessGroup(groups, caps.processes + _OWN_PROCESSES) if groups else None
-            if self._group:
-                command = ["/bin/sh", "-c", JOIN_GROUP, "sh", str(self._group.entrance), *command]
-            self._process = spawn(command, pass_fds=[*inherited, told])
-        assert self._process.stdout is not None
-        self.pid = self._process.pid
-        self.output_fd = self._process.stdout.fileno()
-        first = self._status.readline()
+    def __init__(self, process: subprocess.Popen[bytes], report: int, group: ProcessGroup | None) -> None:
+        super().__init__(process, report, group)
+        first = self.report.readline()
         # Process 1 is over only when the whole namespace is. Without one, bwrap failed and is over itself.
         self.done_fd = os.pidfd_open(json.loads(first)["child-pid"] if first else self.pid)
 
@@ -159,20 +146,7 @@ class _Running:
 
     def exit_code(self, last_output: bytes) -> int:
         self._process.wait()
-        for line in self._status:
-            if "exit-code" in (document := json.loads(line)):
-                return int(document["exit-code"])
-        told = last_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise SandboxUnavailable(f"the sandbox could not be set up: {told or 'bwrap was killed'}")
-
-    def close(self) -> None:
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._status.close()
-        os.close(self.done_fd)
-        if self._group:
-            self._group.remove()
+        return exit_code_of(self.report.read(), last_output, "the sandbox could not be set up")
 
 
 @functools.cache

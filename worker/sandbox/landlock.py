@@ -6,23 +6,25 @@ Both run a command under `launcher.py`, which kills all of its processes when it
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs.resolver import TEMPORARY_PREFIX
-from worker.cancel import CancelToken
 from worker.sandbox import seccomp
-from worker.sandbox.base import Caps, Ending, Level, Outcome, SandboxUnavailable
-from worker.sandbox.cgroups import ProcessGroup, pids_parent
-from worker.sandbox.process import JOIN_GROUP, memory_file, spawn, supervise
+from worker.sandbox.base import Caps, Level, SandboxUnavailable, Service
+from worker.sandbox.cgroups import ProcessGroup
+from worker.sandbox.command import CommandSandbox, exit_code_of, not_started
+from worker.sandbox.process import Child, memory_file, spawn
 from worker.sandbox.toolchain import (
     ETC_FILES,
     SYSTEM_FOLDERS,
@@ -30,7 +32,6 @@ from worker.sandbox.toolchain import (
     python_prefix,
     require_outside_toolchain,
 )
-from worker.sandbox.watch import Watch
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _OWN_PROCESSES = 1  # the launcher
@@ -53,46 +54,40 @@ def landlock_abi() -> int:
     return max(int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)), 0)
 
 
-class Unconfined:
+class Unconfined(CommandSandbox):
     """No sandbox: a minimal environment, resource limits, and the death of all processes that do not resist. The
     command can read and write what the worker can."""
 
     level = Level.NONE
 
     def __init__(self, caps: Caps) -> None:
-        self._caps = caps
-        self._watch = Watch(caps)
-        self._groups = pids_parent()
+        super().__init__(caps)
         self.description = "none: commands run UNSANDBOXED, with all rights of the worker"
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        workspace: Path,
-        timeout: float,
-        cancel: CancelToken,
-        on_output: Callable[[bytes], None],
-    ) -> Outcome:
-        if cancel.reason is not None:
-            return Outcome(Ending.CANCELLED)
+    @contextlib.contextmanager
+    def _started(self, argv: Sequence[str], workspace: Path, service: Service | None) -> Iterator[_Running]:
         try:
             temporary = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}tmp-", dir=workspace))
         except OSError as error:
-            raise _not_started(error) from None
+            raise not_started(error) from None
         try:
-            running = self._start(argv, workspace, temporary)
-            return supervise(
-                running, self._watch, workspace=workspace, timeout=timeout, cancel=cancel, on_output=on_output
-            )
+            plan = self._plan(argv, workspace, temporary, service)
+            try:
+                running = self._start(plan, service)
+            except OSError as error:
+                raise not_started(error) from None
+            yield running
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def _start(self, argv: Sequence[str], workspace: Path, temporary: Path) -> _Running:
-        plan = {
+    def _plan(
+        self, argv: Sequence[str], workspace: Path, temporary: Path, service: Service | None
+    ) -> dict[str, Any]:
+        variables = environment(workspace, str(workspace), str(temporary))
+        return {
             "argv": list(argv),
             "folder": str(workspace),
-            "environment": environment(workspace, str(workspace), str(temporary)),
+            "environment": variables | dict(service.variables if service else {}),
             "limits": {
                 "RLIMIT_CORE": 0,
                 "RLIMIT_DATA": self._caps.memory_bytes,
@@ -101,14 +96,28 @@ class Unconfined:
             },
             # The user's other processes count too, so this is only a stopgap where no process group can be made.
             "processes": None if self._groups else self._caps.processes,
-            "landlock": self._confinement(workspace),
+            "landlock": self._confinement(workspace, service.folders if service else ()),
         }
-        try:
-            return _Running(plan, self._caps, self._groups)
-        except OSError as error:
-            raise _not_started(error) from None
 
-    def _confinement(self, workspace: Path) -> dict[str, Any] | None:  # noqa: ARG002  Landlock needs it
+    def _start(self, plan: dict[str, Any], service: Service | None) -> _Running:
+        with contextlib.ExitStack() as cleanup:
+            plan_fd = memory_file(json.dumps(plan).encode())
+            cleanup.callback(os.close, plan_fd)
+            lifeline, held = os.pipe()
+            cleanup.callback(os.close, lifeline)
+            report, told = os.pipe()
+            cleanup.callback(os.close, told)
+            inherited = [plan_fd, lifeline, told]
+            command = [sys.executable, "-I", "-S", str(_LAUNCHER), *map(str, inherited)]
+            try:
+                command, group = self._joined(command, _OWN_PROCESSES)
+                return _Running(spawn(command, pass_fds=inherited, service=service), report, group, held)
+            except OSError:
+                os.close(held)
+                os.close(report)
+                raise
+
+    def _confinement(self, workspace: Path, folders: Sequence[Path]) -> dict[str, Any] | None:  # noqa: ARG002  Landlock needs them
         return None
 
 
@@ -134,11 +143,11 @@ class Landlock(Unconfined):
             f"landlock: ABI {self._abi}, no sockets, {signals}, no capabilities, system call filter"
         )
 
-    def _confinement(self, workspace: Path) -> dict[str, Any]:
+    def _confinement(self, workspace: Path, folders: Sequence[Path]) -> dict[str, Any]:
         require_outside_toolchain(workspace)
         everything = (1 << (13 + (self._abi >= 2) + (self._abi >= 3))) - 1
         everything |= _IOCTL_DEVICE if self._abi >= 5 else 0
-        toolchain = [*SYSTEM_FOLDERS, *ETC_FILES, *_MORE_ETC]
+        toolchain = [*SYSTEM_FOLDERS, *ETC_FILES, *_MORE_ETC, *map(str, folders)]
         if prefix := python_prefix(workspace):
             toolchain.append(str(prefix))
         devices = _READ_FILE | _WRITE_FILE | (_IOCTL_DEVICE if self._abi >= 5 else 0)
@@ -155,35 +164,14 @@ class Landlock(Unconfined):
         }
 
 
-def _not_started(error: OSError) -> SandboxUnavailable:
-    return SandboxUnavailable(f"the command cannot be started: {os.strerror(error.errno or 0)}")
-
-
-class _Running:
+class _Running(Child):
     """The launcher, and the pipe that keeps its command alive."""
 
-    def __init__(self, plan: dict[str, Any], caps: Caps, groups: Path | None) -> None:
-        lifeline, self._lifeline = os.pipe()
-        status, told = os.pipe()
-        plan_fd = memory_file(json.dumps(plan).encode())
-        self._group = ProcessGroup(groups, caps.processes + _OWN_PROCESSES) if groups else None
-        inherited = [plan_fd, lifeline, told]
-        command = [sys.executable, "-I", "-S", str(_LAUNCHER), *map(str, inherited)]
-        if self._group:
-            command = ["/bin/sh", "-c", JOIN_GROUP, "sh", str(self._group.entrance), *command]
-        try:
-            self._process = spawn(command, pass_fds=inherited)
-        except BaseException:
-            os.close(self._lifeline)
-            os.close(status)
-            raise
-        finally:
-            for fd in inherited:
-                os.close(fd)
-        assert self._process.stdout is not None
-        self._status = os.fdopen(status, "rb")
-        self.pid = self._process.pid
-        self.output_fd = self._process.stdout.fileno()
+    def __init__(
+        self, process: subprocess.Popen[bytes], report: int, group: ProcessGroup | None, lifeline: int
+    ) -> None:
+        super().__init__(process, report, group)
+        self._lifeline = lifeline
         self.done_fd = os.pidfd_open(self.pid)  # the launcher ends last
 
     def kill(self) -> None:
@@ -193,18 +181,4 @@ class _Running:
 
     def exit_code(self, last_output: bytes) -> int:
         self._process.wait()
-        report = self._status.read()
-        answer = json.loads(report) if report else {}
-        if "exit-code" in answer:
-            return int(answer["exit-code"])
-        told = answer.get("error") or last_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise SandboxUnavailable(f"the command could not be started: {told or 'its launcher was killed'}")
-
-    def close(self) -> None:
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._status.close()
-        os.close(self.done_fd)
-        if self._group:
-            self._group.remove()
+        return exit_code_of(self.report.read(), last_output, "the command could not be started")

@@ -210,9 +210,10 @@ def main() -> None:
     signal.set_wakeup_fd(tell)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     command, failure = start(plan, [lifeline, status, wakeup, tell])
-    # The output must end with the command, not with us.
-    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-    os.dup2(1, 2)
+    # Input and output must end with the command, not with us.
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(0, 1)
+    os.dup2(0, 2)
     ended = None if failure else wait_for(command, lifeline, wakeup)
     kill_all()
     if failure:

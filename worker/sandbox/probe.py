@@ -88,6 +88,14 @@ def attack(sandbox: Sandbox) -> list[str]:
 
     Raises SandboxUnavailable when the attacker could not even run, which proves nothing.
     """
+    try:
+        return _attack(sandbox)
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SandboxUnavailable(f"the probe of level {sandbox.level} failed: {told}") from error
+
+
+def _attack(sandbox: Sandbox) -> list[str]:
     # A Unix socket's path has at most about 107 bytes: a long TMPDIR cannot hold one.
     place = None if len(os.fsencode(tempfile.gettempdir())) <= LONGEST_PLACE else "/tmp"  # noqa: S108 - made private
     with (

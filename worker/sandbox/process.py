@@ -13,14 +13,15 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
 from worker.cancel import CancelToken
-from worker.sandbox.base import Ending, Outcome
+from worker.sandbox.base import Ending, Outcome, Service
+from worker.sandbox.cgroups import ProcessGroup
 from worker.sandbox.watch import INTERVAL, Watch
 
 _BLOCK = 1 << 18
@@ -45,6 +46,11 @@ class Running(Protocol):
     def output_fd(self) -> int: ...
 
     @property
+    def errors_fd(self) -> int | None:
+        """Where stderr comes by itself; None where it comes with the output."""
+        ...
+
+    @property
     def done_fd(self) -> int:
         """Readable once nothing of the command is alive."""
         ...
@@ -63,16 +69,18 @@ class Running(Protocol):
         ...
 
 
-def spawn(argv: Sequence[str], *, pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], *, pass_fds: Sequence[int], service: Service | None = None
+) -> subprocess.Popen[bytes]:
     """Start a sandbox's outermost program from the thread that outlives all jobs: a session of its own, an empty
-    environment, no input, output and errors in one pipe, and no descriptor but those named."""
+    environment, no descriptor but those named; no input, and output and errors in one pipe, unless it is to serve."""
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=service.stdin if service else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if service else subprocess.STDOUT,
             env={},
             cwd="/",
             pass_fds=pass_fds,
@@ -83,6 +91,30 @@ def spawn(argv: Sequence[str], *, pass_fds: Sequence[int]) -> subprocess.Popen[b
     return _spawner.submit(start).result()
 
 
+class Child:
+    """The pipes of a sandbox's outermost program, and the report that it writes about the command's end."""
+
+    def __init__(self, process: subprocess.Popen[bytes], report: int, group: ProcessGroup | None) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._group = group
+        self.report = os.fdopen(report, "rb")
+        self.pid = process.pid
+        self.output_fd = process.stdout.fileno()
+        self.errors_fd = process.stderr.fileno() if process.stderr else None
+        self.done_fd = -1  # opened by the level, which knows whose death ends it all
+
+    def close(self) -> None:
+        """See `Running.close`."""
+        self._process.wait()
+        for pipe in (self._process.stdout, self._process.stderr, self.report):
+            if pipe is not None:
+                pipe.close()
+        os.close(self.done_fd)
+        if self._group:
+            self._group.remove()
+
+
 def supervise(
     running: Running,
     watch: Watch,
@@ -91,6 +123,7 @@ def supervise(
     timeout: float,
     cancel: CancelToken,
     on_output: Callable[[bytes], None],
+    on_errors: Callable[[bytes], None] | None = None,
 ) -> Outcome:
     """See `Sandbox.run`; releases `running` whatever happens."""
     lock = threading.Lock()
@@ -108,10 +141,19 @@ def supervise(
         last = data[-_LAST:]
         on_output(data)
 
+    def take_errors(data: bytes) -> None:
+        nonlocal last
+        last = data[-_LAST:]
+        if on_errors is not None:
+            on_errors(data)
+
+    takers = {running.output_fd: take}
+    if running.errors_fd is not None:
+        takers[running.errors_fd] = take_errors
     unregister = cancel.on_cancel(kill)
     try:
         look = functools.partial(watch.look, running.pid, workspace)
-        ending = _follow(running, look, monotonic() + timeout, kill, take)
+        ending = _follow(running, look, monotonic() + timeout, kill, takers)
         if ending is None and cancel.reason is not None:
             ending = Ending.CANCELLED
         return Outcome(ending) if ending else Outcome(Ending.EXITED, running.exit_code(last))
@@ -128,19 +170,19 @@ def _follow(
     look: Callable[[float], Ending | None],
     deadline: float,
     kill: Callable[[], None],
-    on_output: Callable[[bytes], None],
+    takers: Mapping[int, Callable[[bytes], None]],
 ) -> Ending | None:
     """Until nothing of it is alive and its output is read; the reason if it had to be killed for a cap or its time."""
     poll = select.poll()
-    waiting = {running.output_fd, running.done_fd}
+    waiting = {*takers, running.done_fd}
     for fd in waiting:
         poll.register(fd, select.POLLIN)
     ending: Ending | None = None
     looked = monotonic()
     while waiting:
         for fd, _ in poll.poll(INTERVAL * 1000):
-            if fd == running.output_fd and (data := os.read(fd, _BLOCK)):
-                on_output(data)
+            if fd in takers and (data := os.read(fd, _BLOCK)):
+                takers[fd](data)
                 continue
             poll.unregister(fd)
             waiting.remove(fd)

@@ -307,3 +307,29 @@ api_tokens = sa.Table(
     sa.Column("revoked_at", sa.Double),
     sa.UniqueConstraint("hash"),
 )
+
+# How a browser gets in: a code that is used once, then a session. Of both only the hashes are kept.
+login_codes = sa.Table(
+    "login_codes",
+    metadata,
+    sa.Column("hash", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("scopes", Json, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Column("used_at", sa.Double),
+)
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("scopes", Json, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("seen_at", sa.Double, nullable=False),  # to within a few minutes
+    sa.Column("expires_at", sa.Double, nullable=False),  # however much it is used
+    sa.Column("revoked_at", sa.Double),
+    sa.UniqueConstraint("hash"),
+)

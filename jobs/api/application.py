@@ -9,15 +9,25 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from jobs.api import file_routes, job_routes, problems, record_routes, stream_routes, system_routes
+from jobs.api import (
+    file_routes,
+    job_routes,
+    problems,
+    record_routes,
+    session_routes,
+    stream_routes,
+    system_routes,
+)
 from jobs.api.gate import Gate
+from jobs.api.sessions import Throttle
 from jobs.api.watching import Watcher
 from jobs.installation import Installation
+from jobs.web import routes as page_routes
 
 OPENAPI_PATH = "/api/openapi.json"
 _ABOUT = """\
-Durable LLM agent jobs. Every request but `GET /healthz` needs `Authorization: Bearer sos_…`; errors are
-`application/problem+json`; lists are pages whose `next` is the URL of the following one.
+Durable LLM agent jobs. Every request but `GET /healthz` needs `Authorization: Bearer sos_…`, or the cookie
+of a session; errors are `application/problem+json`; lists are pages whose `next` is the URL of the following one.
 """
 _PROBLEM = {
     "description": "a problem",
@@ -69,7 +79,17 @@ def create_api(installation: Installation) -> FastAPI:
     )
     api.state.installation = installation
     problems.install(api, installation.settings)
-    for module in (job_routes, record_routes, stream_routes, file_routes, system_routes):
+    api.state.throttle = Throttle()
+    routes = (
+        job_routes,
+        record_routes,
+        stream_routes,
+        file_routes,
+        system_routes,
+        session_routes,
+        page_routes,
+    )
+    for module in routes:
         api.include_router(module.router)
     return api
 

@@ -5,23 +5,29 @@ It stands before routing, so that no route, present or future, can be without it
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Collection
 from urllib.parse import parse_qsl, urlsplit
 
 from anyio import to_thread
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import Request, cookie_parser
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jobs.api.problems import Problem, problem_response, response_to
+from jobs.api.sessions import COOKIE, COOKIE_PREFIX, session_principal
 from jobs.api.tokens import PREFIX, Principal, authenticate
 from jobs.errors import SostenutoError
 from jobs.installation import Installation
+from jobs.web.login import login_page
 
-OPEN_PATHS = frozenset({"/healthz"})
+OPEN_PATHS = frozenset({"/healthz", "/login"})
+OPEN_PREFIX = "/assets/"  # what the login page needs
+CSRF_HEADER = "X-CSRF-Token"
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 MAX_BODY_BYTES = 16 << 20  # the longest instruction, each character escaped, is 12 MB
+_SYSTEM_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CREDENTIAL_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "key", "authorization"})
 _ANSWER_HEADERS = {
@@ -29,8 +35,12 @@ _ANSWER_HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
 }
+_API_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 class Gate:
@@ -51,6 +61,7 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _ANSWER_HEADERS.items():
                     headers[name] = value
+                headers["Content-Security-Policy"] = _PAGE_POLICY if is_page(scope["path"]) else _API_POLICY
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
@@ -69,31 +80,41 @@ class Gate:
         if origin is not None and scope["method"] not in _SAFE_METHODS and not _same(origin, host):
             return problem_response(403, "ForeignOrigin", "a page of another origin may not change anything")
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if any(name.lower() in _CREDENTIAL_NAMES or value.startswith(PREFIX) for name, value in query):
+        if any(
+            name.lower() in _CREDENTIAL_NAMES or value.startswith((PREFIX, COOKIE_PREFIX))
+            for name, value in query
+        ):
             return problem_response(
                 400, "CredentialsInUrl", "URLs end up in logs: send the token in the Authorization header"
             )
         return None
 
     async def _identify(self, scope: Scope, headers: Headers) -> Response | None:
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX):
             return None
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        principal = None
-        if scheme.lower() == "bearer":
-            try:
-                principal = await to_thread.run_sync(authenticate, self._installation.db, token.strip())
-            except SostenutoError as error:
-                return response_to(error, self._installation.settings)
+        try:
+            principal = await to_thread.run_sync(self._principal, headers)
+        except SostenutoError as error:
+            return response_to(error, self._installation.settings)
         if principal is None:
-            return problem_response(
-                401,
-                "Unauthorized",
-                "a valid token is needed: Authorization: Bearer sos_…",
-                headers={"WWW-Authenticate": 'Bearer realm="sostenuto"'},
-            )
+            return _unknown(scope)
+        if scope["method"] not in _SAFE_METHODS and principal.csrf is not None:
+            given = headers.get(CSRF_HEADER, "")
+            if not hmac.compare_digest(given.encode(errors="replace"), principal.csrf.encode()):
+                return problem_response(
+                    403, "CsrfTokenMissing", f"a session must send its token in the header {CSRF_HEADER}"
+                )
         scope.setdefault("state", {})["principal"] = principal
         return None
+
+    def _principal(self, headers: Headers) -> Principal | None:
+        """Whom the token speaks for, else the cookie. A token that does not hold is not mended by a cookie."""
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            return authenticate(self._installation.db, token.strip()) if scheme.lower() == "bearer" else None
+        cookie = _cookie(headers)
+        return None if cookie is None else session_principal(self._installation.db, cookie)
 
     def _limited(self, headers: Headers, receive: Receive) -> Receive:
         """Bodies are counted as they come: a declared length may be a lie, or missing."""
@@ -119,6 +140,29 @@ def principal_of(request: Request) -> Principal:
     principal = request.state.principal
     assert isinstance(principal, Principal)
     return principal
+
+
+def csrf_token(request: Request) -> str:
+    """What a page must send with unsafe requests of this session, in X-CSRF-Token; empty for a token's requests."""
+    return principal_of(request).csrf or ""
+
+
+def is_page(path: str) -> bool:
+    """Whether the path belongs to the page, which is for people; the rest is for programs."""
+    return not (path == "/api" or path.startswith("/api/") or path in _SYSTEM_PATHS)
+
+
+def _unknown(scope: Scope) -> Response:
+    """401; a person who opens a page gets the login page with it."""
+    headers = {"WWW-Authenticate": 'Bearer realm="sostenuto"'}
+    if is_page(scope["path"]) and scope["method"] in ("GET", "HEAD"):
+        return HTMLResponse(login_page(), 401, headers)
+    detail = "a valid token is needed: Authorization: Bearer sos_…"
+    return problem_response(401, "Unauthorized", detail, headers=headers)
+
+
+def _cookie(headers: Headers) -> str | None:
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
 
 
 def _name_of(host: str) -> str:

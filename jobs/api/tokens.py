@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from jobs.errors import NotFound, UsageError, did_you_mean
 from jobs.views import iso
@@ -37,9 +37,11 @@ DEFAULT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.ADMIN)
 class Principal:
     """Whom a request speaks for. `sees` is the owner whose jobs it may touch, None: everyone's."""
 
-    token_id: str
+    token_id: str  # of the token, or of the session
     owner: str
     scopes: frozenset[str]
+    kind: Literal["token", "session"] = "token"
+    csrf: str | None = None  # what unsafe requests of a session must send as X-CSRF-Token
 
     @property
     def is_admin(self) -> bool:

@@ -1,4 +1,4 @@
-"""One poller for all streams of a process: one query tells how far each watched job is, and which tokens still hold."""
+"""One poller for all streams of a process: a query tells how far each watched job is, and which credentials hold."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from anyio import CapacityLimiter, to_thread
 
 from jobs.api.chunks import Chunks
+from jobs.api.sessions import IDLE_SECONDS
 from jobs.errors import StorageError
 from jobs.installation import Installation
-from storage import accounts, observing
+from storage import accounts, observing, sessions
 from storage.observing import Progress
 
 POLL_SECONDS = 0.25
@@ -88,4 +89,8 @@ class Watcher:
 
     def _asked(self, watches: list[Watch]) -> tuple[dict[str, Progress], set[str]]:
         progress = observing.progress_of(self._db, {watch.job_id for watch in watches})
-        return progress, accounts.valid_token_ids(self._db, {watch.token_id for watch in watches})
+        ids = {watch.token_id for watch in watches}
+        valid = accounts.valid_token_ids(self._db, ids)
+        if valid < ids:
+            valid |= sessions.valid_session_ids(self._db, ids - valid, IDLE_SECONDS)
+        return progress, valid

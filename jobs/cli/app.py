@@ -54,7 +54,12 @@ DATABASE: Commands = {
     "current": operating.current,
     "downgrade": operating.downgrade,
 }
-TOKENS: Commands = {"create": tokens.create, "list": tokens.list_tokens, "revoke": tokens.revoke}
+TOKENS: Commands = {
+    "create": tokens.create,
+    "list": tokens.list_tokens,
+    "revoke": tokens.revoke,
+    "login-code": tokens.login_code,
+}
 
 
 def execute(arguments: Sequence[str]) -> int:

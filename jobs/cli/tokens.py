@@ -43,6 +43,20 @@ def create(
     render.note(f"id {row.id}, for {row.owner}: {', '.join(row.scopes)}. It is not shown again.")
 
 
+def login_code(json: options.Json = False) -> None:
+    """Make a one-time code for the page's login. It lets one browser in, as this CLI's owner, with every right."""
+    from jobs.api.sessions import create_login_code
+    from jobs.views import iso
+
+    with opened() as installation:
+        made = create_login_code(installation.db, installation.settings.owner)
+    if json:
+        print(to_json({"code": made.code, "expires_at": iso(made.until)}))
+        return
+    print(made.code)
+    render.note(f"for the login page; usable once, until {render.moment(made.until)}")
+
+
 def list_tokens(json: options.Json = False) -> None:
     """List the tokens. Never the secrets; also those that are revoked or expired."""
     from jobs.api.tokens import token_dict

@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from jobs.api.application import OPENAPI_PATH, create_api
-from jobs.api.gate import OPEN_PATHS
+from jobs.api.gate import OPEN_PATHS, OPEN_PREFIX, is_page
 from jobs.api.tokens import Scope, create_token, revoke
 from storage.engine import Database
 from tests import factories
@@ -28,11 +28,28 @@ def _routes(api: Api) -> list[tuple[str, str]]:
     return [*found, ("GET", OPENAPI_PATH)]
 
 
+def _page_routes(api: Api) -> list[tuple[str, str]]:
+    """Every (method, path) of the page."""
+    return [
+        (method, route.path)
+        for route in create_api(api.installation).routes
+        if isinstance(route, APIRoute) and not route.include_in_schema
+        for method in sorted(route.methods or ())
+    ]
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
+
+
 def test_the_document_names_every_route(api: Api) -> None:
     """What the tests below enumerate is all there is."""
     made = create_api(api.installation)
-    hidden = [route for route in made.routes if isinstance(route, APIRoute) and not route.include_in_schema]
-    assert hidden == []
+    hidden = {
+        route.path for route in made.routes if isinstance(route, APIRoute) and not route.include_in_schema
+    }
+    assert {path for path in hidden if not is_page(path)} == set()
+    assert {path for _, path in _page_routes(api)} == hidden
     others = {getattr(route, "path", None) for route in made.routes if not isinstance(route, APIRoute)}
     assert {path for path in others if path is not None} == {OPENAPI_PATH}
 
@@ -41,15 +58,27 @@ def test_every_route_needs_credentials(api: Api) -> None:
     expired, row = create_token(api.db, "local", ["admin"], None)
     revoke(api.db, row.id)
     clients = [api.bearer(None), api.bearer("sos_" + "a" * 43), api.bearer(expired)]
-    for method, path in [*_routes(api), ("GET", "/"), ("GET", "/docs"), ("GET", "/nothing")]:
+    asked = [
+        *_routes(api),
+        *_page_routes(api),
+        ("GET", "/"),
+        ("GET", "/docs"),
+        ("POST", "/x"),
+        ("GET", "/api"),
+    ]
+    for method, path in asked:
         for client in clients:
             answer = client.request(method, path.replace("{job_id}", "x"))
-            if path in OPEN_PATHS:
-                assert answer.status_code == 200
+            if _is_open(path):
+                assert answer.status_code in (200, 422), (method, path)
+                continue
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            if is_page(path) and method == "GET":
+                assert answer.status_code == 401
+                assert 'action="/login"' in answer.text
             else:
                 problem(answer, 401, "Unauthorized")
-                assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert [path for _, path in _routes(api) if path in OPEN_PATHS] == ["/healthz"]
+    assert {path for _, path in _routes(api) if _is_open(path)} == {"/healthz", "/login"}
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic c29zOnNvcw==", "sos_x", "Bearer a b"])
@@ -90,7 +119,7 @@ def test_a_token_does_no_more_than_its_scopes(api: Api) -> None:
     }
     clients = {scope: api.client("local", scope) for scope in Scope if scope is not Scope.ADMIN}
     for method, path in _routes(api):
-        if path in OPEN_PATHS or path == OPENAPI_PATH or path.endswith("/events"):
+        if _is_open(path) or path in (OPENAPI_PATH, "/logout") or path.endswith("/events"):
             continue
         for scope, client in clients.items():
             kind = Scope.FILES_READ if method == "GET" and ("files" in path or "zip" in path) else None

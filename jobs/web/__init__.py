@@ -1,0 +1,1 @@
+"""The page: what a browser shows. Its routes lie outside of `/api`; the gate has checked who asks."""

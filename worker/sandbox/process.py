@@ -26,6 +26,7 @@ from worker.sandbox.watch import INTERVAL, Watch
 
 _BLOCK = 1 << 18
 _LAST = 500
+_DEATH = 5  # seconds; the kernel needs milliseconds to end what was killed
 JOIN_GROUP = 'echo 0 > "$1" && shift && exec "$@"'
 """Shell script: joins a process group before anything else of the sandbox exists, so that nothing escapes it."""
 
@@ -105,7 +106,10 @@ class Child:
         self.done_fd = -1  # opened by the level, which knows whose death ends it all
 
     def close(self) -> None:
-        """See `Running.close`."""
+        """See `Running.close`. After a reader that raised, nobody has waited yet for the death of all of it."""
+        poll = select.poll()
+        poll.register(self.done_fd, select.POLLIN)
+        poll.poll(_DEATH * 1000)
         self._process.wait()
         for pipe in (self._process.stdout, self._process.stderr, self.report):
             if pipe is not None:

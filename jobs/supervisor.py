@@ -1,10 +1,10 @@
-"""Worker processes that belong to one program: started, watched, started again when they die, ended with it.
+"""Workers, and a web server, that belong to one program: started, watched, started again when they die, ended with it.
 
     start ─▶ ready ─▶ … ─▶ died ─▶ (a pause that doubles up to 30 s) ─▶ start
                        └─▶ stop: SIGTERM, the grace time, then SIGKILL
 
 Each worker's standard input is a pipe of ours: a worker stops in order when this program is gone, however it died
-(see `worker.parent`). Each is in a session of its own, so that a terminal's Ctrl-C reaches this program alone, and
+(see `jobs.parent`). Each is in a session of its own, so that a terminal's Ctrl-C reaches this program alone, and
 it decides how its workers stop. One thread uses a supervisor; nothing here is thread-safe.
 """
 
@@ -59,6 +59,16 @@ class WorkerSpec:
         command = [sys.executable, "-P", "-m", "worker", "--with-parent"]
         command += ["--queues", ",".join(self.queues), "--name", self.name]
         return command if self.concurrency is None else [*command, "--concurrency", str(self.concurrency)]
+
+
+@dataclass(frozen=True, slots=True)
+class WebSpec(WorkerSpec):
+    """The web server on 127.0.0.1, kept running as a worker is. Its `node` is its URL."""
+
+    port: int = 0
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", "jobs.cli", "web", "--with-parent", "--port", str(self.port)]
 
 
 class WorkerChild:
@@ -263,7 +273,7 @@ def _started(spec: WorkerSpec) -> WorkerChild:
         return WorkerChild(spec)
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise SostenutoError(f"the worker {spec.name} cannot be started: {reason}") from error
+        raise SostenutoError(f"{spec.name} cannot be started: {reason}") from error
 
 
 def _signal(children: Sequence[WorkerChild], number: signal.Signals) -> None:
@@ -276,7 +286,7 @@ def _failure(child: WorkerChild, code: int) -> WorkerFailed:
     lines = child.log_lines()
     said = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), None)
     hint = next((line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")), None)
-    message = said or f"the worker {child.spec.name} {ending_text(code)} at its start"
+    message = said or f"{child.spec.name} {ending_text(code)} at its start"
     return WorkerFailed(message, hint=hint or f"its log: {child.spec.log}", exit_code=code)
 
 

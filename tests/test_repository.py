@@ -216,10 +216,13 @@ def test_ci_runs_exactly_make_check() -> None:
     assert (ROOT / ".ci/run").read_text().rstrip().splitlines()[-1] == "make check"
 
 
-def test_the_procfile_starts_a_worker() -> None:
+def test_the_procfile_starts_a_worker_and_the_web_server() -> None:
     lines = [line for line in (ROOT / "Procfile").read_text().splitlines() if not line.startswith("#")]
     commands = dict(line.split(": ", 1) for line in lines)
-    assert commands == {"worker": "exec .venv/bin/sostenuto worker"}
+    assert commands == {
+        "worker": "exec .venv/bin/sostenuto worker",
+        "web": "exec .venv/bin/sostenuto web",
+    }
 
 
 @functools.cache
@@ -228,9 +231,9 @@ def _compose() -> dict[str, Any]:
     return loaded
 
 
-def test_compose_publishes_no_port_and_mounts_no_host_folder() -> None:
+def test_compose_publishes_only_the_web_server_on_loopback_and_mounts_no_host_folder() -> None:
     for name, service in _compose()["services"].items():
-        assert "ports" not in service, name
+        assert service.get("ports", []) == (["127.0.0.1:8787:8787"] if name == "web" else []), name
         assert service.get("network_mode") != "host", name
         for volume in service.get("volumes", []):
             assert volume.partition(":")[0] in _compose()["volumes"], name

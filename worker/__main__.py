@@ -12,12 +12,12 @@ import threading
 from jobs.embedded import BrokerKeeper
 from jobs.errors import SostenutoError
 from jobs.installation import Installation, open_installation
+from jobs.parent import follow_parent, tell_ready
 from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
 from worker.app import consume, stop_consuming
 from worker.heartbeat import Control, Heartbeat, LeaseWatch
-from worker.parent import follow_parent, tell_ready
 from worker.process import WorkerProcess
 from worker.sandbox.base import Sandbox, SandboxUnavailable
 from worker.sandbox.detect import detect

@@ -1,12 +1,13 @@
-"""`sostenuto up`: the embedded broker and worker processes, kept running until it is told to stop.
+"""`sostenuto up`: the embedded broker, the web server and worker processes, kept running until it is told to stop.
 
 Exit codes: 0 stopped by Ctrl-C, SIGTERM or SIGHUP · 2 a setting or the data folder cannot be used · 4 another `up`
-runs on this data folder · 5 database · 6 broker · otherwise that of a worker which cannot start.
+runs on this data folder · 5 database · 6 broker · otherwise that of a process which cannot start.
 """
 
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ import typer
 from jobs.cli import options
 from jobs.cli.context import load
 from jobs.cli.up_screen import Screen, listed, slow_text
-from jobs.supervisor import POLL_SECONDS, STOP_MARGIN, Change, Supervisor, WorkerSpec
+from jobs.cli.web import PORT
+from jobs.supervisor import POLL_SECONDS, STOP_MARGIN, Change, Supervisor, WebSpec, WorkerSpec
 
 if TYPE_CHECKING:
     from jobs.embedded import BrokerHandle
@@ -36,9 +38,13 @@ def up(
         int | None,
         typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Agents at once in each of them."),
     ] = None,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="Of the web server; 0: a free one.")
+    ] = PORT,
+    no_web: Annotated[bool, typer.Option("--no-web", help="Workers only.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Run everything on this machine. Starts the broker and workers, and restarts what dies. Ctrl-C stops it all.
+    """Run everything on this machine. Starts broker, web server and workers, and restarts what dies. Ctrl-C stops it all.
 
     Jobs under way go on at its next start. Exit code 4: another `up` runs on this data folder.
     """
@@ -48,14 +54,23 @@ def up(
     if concurrency is not None:
         settings = settings.model_copy(update={"concurrency": concurrency})
     logs = settings.data_dir / "logs"
-    specs = [
+    specs: list[WorkerSpec] = [
         WorkerSpec(f"agent-{number}", logs / f"agent-{number}.log", concurrency=concurrency)
         for number in range(1, workers + 1)
     ]
+    if not no_web:
+        specs.append(WebSpec("web", logs / "web.log", port=port or _free_port()))
     screen, stop = Screen(json=json), _StopRequests()
     with owned(settings.data_dir, "sostenuto up") as record, stop.heard():
         _Up(settings, record, screen, stop).run(Supervisor(specs))
     screen.say("stopped", "stopped; jobs under way go on at the next start")
+
+
+def _free_port() -> int:
+    """One for the whole time, also for a server that is started in another's place."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
 
 
 class _StopRequests:

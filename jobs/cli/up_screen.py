@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from jobs.cli import hints, render
 from jobs.cli.text import one_line, to_json
-from jobs.supervisor import Change, Happening, WorkerChild, ending_text
+from jobs.cli.web import login_facts
+from jobs.supervisor import Change, Happening, WebSpec, WorkerChild, ending_text
 
 if TYPE_CHECKING:
     from jobs.embedded import BrokerHandle
@@ -33,8 +34,9 @@ class Screen:
         sys.stdout.flush()
 
     def tell(self, happening: Happening) -> None:
-        """Tell what happened to a worker."""
-        who = f"worker {happening.name} (pid {happening.pid})"
+        """Tell what happened to a worker, or to the web server."""
+        what = "the web server" if happening.name == "web" else f"worker {happening.name}"
+        who = f"{what} (pid {happening.pid})"
         data: dict[str, Any] = {"worker": happening.name, "pid": happening.pid}
         if happening.change is Change.READY:
             self.say("worker_ready", f"{who} is ready", "green", **data)
@@ -52,7 +54,8 @@ class Screen:
         self, settings: Settings, broker: BrokerHandle | None, children: Sequence[WorkerChild]
     ) -> None:
         """Tell what was started, and how to use it."""
-        pids = [child.pid for child in children]
+        pids = [child.pid for child in children if not isinstance(child.spec, WebSpec)]
+        url = next((child.node for child in children if isinstance(child.spec, WebSpec)), None)
         processes = counted(len(pids), "process", "processes")
         facts = {
             "data": _data_text(settings, broker),
@@ -62,13 +65,18 @@ class Screen:
             "logs": hints.short_path(settings.data_dir / "logs"),
         }
         if self._json or not render.on_terminal():
-            self.say("up", f"up: {facts['workers']}; {facts['data']}", pids=pids, **facts)
+            told = f"up: {facts['workers']}; {facts['data']}" + (f"; page: {url}" if url else "")
+            self.say("up", told, pids=pids, url=url, **facts)
             return
         render.line()
         render.line(("Sostenuto is up.", "bold green"), " Ctrl-C stops it; jobs go on at its next start.")
         render.line()
         for name, fact in facts.items():
             render.line((f"  {name:<9}", "dim"), one_line(fact, _width() - 11))
+        if url is not None:
+            render.line()
+            for name, fact in _login_facts(settings, url).items():
+                render.line((f"  {name:<9}", "dim"), fact)
         render.line()
         render.line("Try in another terminal, in this folder:")
         environment = hints.shown_environment()
@@ -123,6 +131,13 @@ def _sandbox_text(settings: Settings, pids: Sequence[int]) -> str:
     with open_installation(settings) as installation:
         found = live_workers(installation.db, fresh_seconds=2 * settings.lease_seconds)
     return next((str(worker["sandbox"]) for worker in found if worker["pid"] in pids), "not known")
+
+
+def _login_facts(settings: Settings, url: str) -> dict[str, str]:
+    from jobs.installation import open_installation
+
+    with open_installation(settings) as installation:
+        return login_facts(installation, url)
 
 
 def counted(number: int, one: str, many: str) -> str:

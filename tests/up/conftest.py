@@ -40,6 +40,9 @@ class UpFactory:
         self._script.write_text(SCRIPT.format(delay=delay))
 
     def start(self, *arguments: str, **env: str) -> CommandProcess:
+        """Without the web server, unless `--port` asks for it."""
+        if "--port" not in arguments:
+            arguments = (*arguments, "--no-web")
         environment = {"SOSTENUTO_MODEL": f"scripted:{self._script}", "SOSTENUTO_GRACE_SECONDS": "1", **env}
         return self._commands.run("up", *arguments, env=environment)
 

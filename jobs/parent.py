@@ -1,4 +1,4 @@
-"""A worker that belongs to a parent (`sostenuto up`): it says when it is ready, and stops when the parent is gone.
+"""A process that belongs to a parent (`sostenuto up`): it says when it is ready, and stops when the parent is gone.
 
 The parent holds the other end of this process's standard input. The kernel closes that end however the parent dies,
 so nothing has to be polled, and a reused process id cannot deceive.
@@ -22,7 +22,7 @@ def follow_parent(longest_stop: float) -> None:
 
 
 def tell_ready(name: str) -> None:
-    """Tells the parent that this worker takes jobs, under which name."""
+    """Tells the parent that this process does its work now, under which name: a worker's, or a server's URL."""
     with contextlib.suppress(OSError):  # the parent died: the other thread has noticed
         sys.stdout.write(f"ready {name}\n")
         sys.stdout.flush()
@@ -34,4 +34,4 @@ def _follow(longest_stop: float) -> None:
             pass
     os.kill(os.getpid(), signal.SIGTERM)  # the same way as any other stop, also before the worker is ready
     time.sleep(longest_stop)
-    os._exit(1)  # stuck: its leases run out
+    os._exit(1)  # stuck: a worker's leases run out

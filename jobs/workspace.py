@@ -171,8 +171,10 @@ def store_file(root: Path, path: str, source: Path | bytes | BinaryIO, limits: L
         return store_beneath(root_fd, path, source, limits, used)
 
 
-def walk(root_fd: int, path: str) -> Iterator[Entry]:
+def walk(root_fd: int, path: str, enters: Callable[[Entry], bool] = lambda _: True) -> Iterator[Entry]:
     """Every entry below a folder, depth first, each folder's in the order of their names; links are not followed.
+
+    A folder that `enters` says no to is given, but nothing in it.
 
     Raises NotFound or FileRejected when `path` itself is not a folder inside the workspace (a link is none). Folders
     that vanish or are swapped meanwhile are skipped. Not a snapshot.
@@ -184,7 +186,7 @@ def walk(root_fd: int, path: str) -> Iterator[Entry]:
             _require_folder(parent_fd, parts[-1], path)
         finally:
             os.close(parent_fd)
-    yield from _walk(root_fd, "/".join(parts))
+    yield from _walk(root_fd, "/".join(parts), enters)
 
 
 def _require_folder(parent_fd: int, name: str, path: str) -> None:
@@ -196,7 +198,7 @@ def _require_folder(parent_fd: int, name: str, path: str) -> None:
         raise FileRejected(f"{shorten(path)} is not a folder")
 
 
-def _walk(root_fd: int, path: str) -> Iterator[Entry]:
+def _walk(root_fd: int, path: str, enters: Callable[[Entry], bool]) -> Iterator[Entry]:
     folder_fd = open_folder(root_fd, path)
     try:
         with os.scandir(folder_fd) as scan:
@@ -206,9 +208,9 @@ def _walk(root_fd: int, path: str) -> Iterator[Entry]:
         os.close(folder_fd)
     for entry in entries:
         yield entry
-        if entry.kind == "folder":
+        if entry.kind == "folder" and enters(entry):
             with contextlib.suppress(NotFound, FileRejected):
-                yield from _walk(root_fd, entry.path)
+                yield from _walk(root_fd, entry.path, enters)
 
 
 def _entries(found: Iterable[os.DirEntry[str]], path: str) -> Iterator[Entry]:

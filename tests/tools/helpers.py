@@ -54,7 +54,8 @@ def read_all(context: ToolContext, path: str, **first: int) -> str:
         assert not result.is_error, result.content
         cut = re.search(r"\n\[cut: [^\]]*Read on with (offset|byte_offset)=(\d+),[^\]]*\]\Z", result.content)
         if cut is None:
-            return "".join([*pieces, result.content])
+            last = re.sub(r"\n\[the file is in [^\]]*\]\Z", "", result.content)
+            return "".join([*pieces, last])
         following = {cut[1]: int(cut[2])}
         assert following != arguments, "the hint does not move forward"
         arguments = following

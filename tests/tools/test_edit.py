@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.tools.helpers import call, make_context, make_workspace
 from worker.tools.base import ToolContext
+from worker.tools.encodings import UTF8, Encoding
 
 
 @pytest.fixture
@@ -70,30 +71,35 @@ def test_line_ends_come_back_as_they_were(context: ToolContext) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["a", "b", "é", "\n", "\r\n", "\r", "漢"]), max_size=20),
+    st.lists(st.sampled_from(["a", "b", "あ", "\n", "\r\n", "\r", "漢"]), max_size=20),
     st.lists(st.sampled_from(["c", "\n", "x"]), max_size=6),
     st.lists(st.sampled_from(["\r\n", "\n", "q"]), max_size=20),
+    st.sampled_from(
+        [
+            UTF8,
+            Encoding("UTF-16", "utf-16-le", codecs.BOM_UTF16_LE, 2),
+            Encoding("UTF-32", "utf-32-be", codecs.BOM_UTF32_BE, 4),
+            Encoding("Shift_JIS", "cp932"),
+            Encoding("EUC-JP", "euc_jp"),
+        ]
+    ),
 )
 def test_what_is_around_a_passage_stays_byte_for_byte(
-    before: list[str], new: list[str], after: list[str]
+    before: list[str], new: list[str], after: list[str], encoding: Encoding
 ) -> None:
-    from worker.tools.edit import _Document, _occurrences, _replaced  # the pure part, without files
+    from worker.tools.edit import _occurrences, document_of, replaced  # the pure part, without files
 
     head, tail = "".join(before), "".join(after)
     if head.endswith("\r"):
         head += "."
-    text = f"{head}MARK\r\nER{tail}"
-    normalised = text.replace("\r\n", "\n")
-    crlf: list[int] = []
-    for at in range(len(text)):
-        if text.startswith("\r\n", at):
-            crlf.append(at - len(crlf))
-    document = _Document(text, normalised, crlf, "utf-8", b"")
+    document = document_of(encoding.bom + f"{head}MARK\r\nER{tail}".encode(encoding.codec), encoding)
     old = "MARK\nER"
-    result = _replaced(document, _occurrences(normalised, old), len(old), "".join(new))
-    assert result.startswith(head)
-    assert result.endswith(tail)
-    middle = result[len(head) : len(result) - len(tail)]
+    starts = _occurrences(document.normalised, old)
+    result = replaced(document, starts, len(old), "".join(new)).removeprefix(encoding.bom)
+    result_text = result.decode(encoding.codec)
+    assert result_text.startswith(head)
+    assert result_text.endswith(tail)
+    middle = result_text[len(head) : len(result_text) - len(tail)]
     assert middle.replace("\r\n", "\n") == "".join(new)
 
 
@@ -124,3 +130,22 @@ def test_binary_and_equal_strings_are_refused(context: ToolContext) -> None:
     (context.workspace / "output/f").write_bytes(b"a\0b")
     assert "not text" in call(context, "Edit", path="output/f", old_string="a", new_string="b").content
     assert "are the same" in call(context, "Edit", path="output/f", old_string="a", new_string="a").content
+
+
+@pytest.mark.parametrize("codec", ["cp932", "euc_jp"])
+def test_japanese_encodings_are_edited_in_place(context: ToolContext, codec: str) -> None:
+    """What is around the passage comes back byte for byte, characters with two codes and damaged bytes included."""
+    around = "今日は晴れです。明日の予定を確認する。".encode(codec)
+    twice = b"\x87\x9c\xed\x40" if codec == "cp932" else b"\x8f\xa2\xb7"  # each has another code as well
+    data = around + twice + b"\r\n" + "古い値".encode(codec) + b"\r\n" + twice + b"\xff" + around
+    edited = _edit(context, data, "古い値\n", "新しい値\n追加\n")
+    assert edited == data.replace("古い値".encode(codec), "新しい値\r\n追加".encode(codec))
+
+
+def test_what_an_encoding_lacks_is_refused_and_the_file_stays(context: ToolContext) -> None:
+    data = "今日は晴れです。\n".encode("cp932")
+    (context.workspace / "output/f").write_bytes(data)
+    result = call(context, "Edit", path="output/f", old_string="晴れ", new_string="☀🎉")
+    assert result.is_error
+    assert "is in Shift_JIS, which has no" in result.content
+    assert (context.workspace / "output/f").read_bytes() == data

@@ -142,3 +142,70 @@ def test_a_cancelled_search_stops(context: ToolContext) -> None:
     for name in ("Glob", "Grep", "Read", "Write", "Edit", "Bash"):
         with pytest.raises(Cancelled):
             call(context, name)
+
+
+def test_what_gitignore_leaves_out_is_not_searched(context: ToolContext) -> None:
+    root = context.workspace / "output"
+    files = [
+        "a.log",
+        "keep.log",
+        "build/x.py",
+        "sub/build/y.py",
+        "sub/top.py",
+        "top.py",
+        "sub/inner/a.tmp",
+        "odd[z-a]",
+    ]
+    for name in files:
+        (root / "deep" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "deep" / name).write_text("haystack\n", "utf-8")
+    (root / "deep/.gitignore").write_text(
+        "# rules\n*.log\n!keep.log\nbuild/\n/top.py\n[z-a]\n*.tmp\n", "utf-8"
+    )
+    (root / "deep/sub/.gitignore").write_text("!a.tmp\n", "utf-8")
+
+    def found(**more: object) -> list[str]:
+        content = call(context, "Grep", pattern="haystack", files_only=True, **more).content
+        return [
+            line.removeprefix("output/deep/") for line in content.splitlines() if not line.startswith("[")
+        ]
+
+    assert found() == ["keep.log", "odd[z-a]", "sub/inner/a.tmp", "sub/top.py"]
+    assert "[4 left out by .gitignore; ignored=true" in call(context, "Grep", pattern="haystack").content
+    assert found(ignored=True) == sorted(files)
+    assert found(path="output/deep/build") == ["build/x.py"]  # asked for by name
+    assert found(path="output/deep/sub") == ["sub/inner/a.tmp", "sub/top.py"]
+    listed = call(context, "Glob", pattern="**/*.py", path="output/deep").content
+    assert "top.py" in listed
+    assert "build" not in listed
+    assert "build/x.py" in call(context, "Glob", pattern="**/*.py", ignored=True).content
+
+
+def test_a_hostile_gitignore_takes_no_time_and_leads_nowhere(context: ToolContext, tmp_path: Path) -> None:
+    """Rules that back-track, a link to a file outside, a folder, a FIFO in its place."""
+    root = context.workspace / "output"
+    (root / ".gitignore").write_text(("*a" * 40 + "b\n") * 50, "utf-8")
+    (root / ("a" * 250)).write_text("haystack", "utf-8")
+    (tmp_path / "rules").write_text("*\n", "utf-8")
+    for name, plant in (("l", "link"), ("d", "folder"), ("f", "fifo")):
+        (root / name).mkdir()
+        (root / name / "x").write_text("haystack", "utf-8")
+        if plant == "link":
+            (root / name / ".gitignore").symlink_to(tmp_path / "rules")
+        elif plant == "folder":
+            (root / name / ".gitignore").mkdir()
+        else:
+            os.mkfifo(root / name / ".gitignore")
+    content = call(context, "Grep", pattern="haystack", files_only=True).content
+    assert content.splitlines() == [f"output/{'a' * 250}", "output/d/x", "output/f/x", "output/l/x"]
+
+
+@pytest.mark.parametrize("codec", ["cp932", "euc_jp", "utf-16", "utf-32"])
+def test_grep_finds_japanese_in_its_encodings_and_read_can_go_there(context: ToolContext, codec: str) -> None:
+    text = "今日は晴れです。\n" + "明日の予定を確認する" * 3000 + "探し物" + "終わり" * 500 + "\n探し物\n"
+    (context.workspace / "output/jp").write_bytes(text.encode(codec))
+    content = call(context, "Grep", pattern="探し物", path="output/jp").content
+    assert content.endswith("output/jp:3:探し物\n")
+    place = re.search(r"byte_offset=(\d+)", content)
+    assert place is not None
+    assert "探し物" in call(context, "Read", path="output/jp", byte_offset=int(place[1])).content[:120]

@@ -13,8 +13,9 @@ from jobs.plain_text import one_line
 from jobs.resolver import open_regular, replacing, shorten
 from jobs.workspace import human
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
+from worker.tools.encodings import Encoding, encoding_of
 from worker.tools.paths import opened_workspace, writable_path
-from worker.tools.sniff import HEAD_BYTES, BinaryFile, text_encoding
+from worker.tools.sniff import BinaryFile
 from worker.tools.text import mend_surrogates
 
 _LARGEST = 16 << 20
@@ -63,7 +64,12 @@ class Edit:
                     is_error=True,
                 )
             context.cancel.raise_if_cancelled()
-            data = document.encode(_replaced(document, starts, len(old), new))
+            try:
+                data = replaced(document, starts, len(old), new)
+            except UnicodeEncodeError as error:
+                lacking = error.object[error.start : error.start + 1]
+                told = f"Error: {shorten(path)} is in {document.encoding.label}, which has no {lacking!r}"
+                return ToolResult(f"{told}. Use other characters, or convert the file first.", is_error=True)
             with replacing(root_fd, path) as file:
                 file.write(data)
         times = "1 passage" if len(starts) == 1 else f"{len(starts)} passages"
@@ -78,17 +84,28 @@ class _Document:
     `crlf` holds where in `normalised` those line ends are, so that a position there can be found in `text`.
     """
 
+    data: bytes
     text: str
     normalised: str
     crlf: list[int]
-    encoding: str
-    bom: bytes
+    encoding: Encoding
 
     def original(self, position: int) -> int:
         return position + bisect.bisect_left(self.crlf, position)
 
-    def encode(self, text: str) -> bytes:
-        return self.bom + text.encode(self.encoding, "surrogateescape")
+    def usual_line_end(self) -> str:
+        return "\r\n" if len(self.crlf) * 2 > self.normalised.count("\n") else "\n"
+
+
+def document_of(data: bytes, encoding: Encoding) -> _Document:
+    """The text of a file, taken apart for editing."""
+    text = encoding.decode(data[len(encoding.bom) :])
+    crlf: list[int] = []
+    index = text.find("\r\n")
+    while index >= 0:
+        crlf.append(index - len(crlf))
+        index = text.find("\r\n", index + 2)
+    return _Document(data, text, text.replace("\r\n", "\n") if crlf else text, crlf, encoding)
 
 
 def _load(root_fd: int, path: str) -> _Document:
@@ -98,28 +115,12 @@ def _load(root_fd: int, path: str) -> _Document:
             raise FileRejected(
                 f"{shorten(path)} has {human(size)}; Edit takes {human(_LARGEST)}", hint="use sed"
             )
-        data = file.read(_LARGEST)
-    try:
-        encoding: str = text_encoding(data[:HEAD_BYTES])
-    except BinaryFile as error:
-        raise FileRejected(f"{shorten(path)} is {error}, not text") from None
-    bom = b""
-    if encoding == "utf-8-sig":
-        bom, encoding = data[:3], "utf-8"
-    elif encoding == "utf-16":
-        bom = data[:2]
-        encoding = "utf-16-le" if bom == b"\xff\xfe" else "utf-16-be"
-    try:
-        # Bytes that are no UTF-8 travel through as lone surrogates and come back as they were.
-        text = data[len(bom) :].decode(encoding, "surrogateescape")
-    except UnicodeDecodeError:
-        raise FileRejected(f"{shorten(path)} is damaged UTF-16") from None
-    crlf: list[int] = []
-    index = text.find("\r\n")
-    while index >= 0:
-        crlf.append(index - len(crlf))
-        index = text.find("\r\n", index + 2)
-    return _Document(text, text.replace("\r\n", "\n") if crlf else text, crlf, encoding, bom)
+        try:
+            encoding = encoding_of(file)
+        except BinaryFile as error:
+            raise FileRejected(f"{shorten(path)} is {error}, not text") from None
+        file.seek(0)
+        return document_of(file.read(_LARGEST), encoding)
 
 
 def _occurrences(text: str, wanted: str) -> list[int]:
@@ -131,15 +132,20 @@ def _occurrences(text: str, wanted: str) -> list[int]:
     return starts
 
 
-def _replaced(document: _Document, starts: list[int], length: int, new: str) -> str:
-    pieces = []
-    done = 0
-    usual = "\r\n" if len(document.crlf) * 2 > document.normalised.count("\n") else "\n"
+def replaced(document: _Document, starts: list[int], length: int, new: str) -> bytes:
+    """The file's bytes with the passages at `starts` (of the normalised text) replaced: all others stay as they are,
+    also those that are no characters. Raises UnicodeEncodeError where the file's encoding has no such character."""
+    data, encoding = document.data, document.encoding
+    usual = document.usual_line_end()
+    done, at = 0, len(encoding.bom)  # the same place, in the text and in the bytes
+    pieces = [data[:at]]
     for start in starts:
         begin, end = document.original(start), document.original(start + length)
-        pieces += [document.text[done:begin], _with_line_ends(new, document.text[begin:end], usual)]
-        done = end
-    return "".join([*pieces, document.text[done:]])
+        kept = at + encoding.size(data, document.text[done:begin], at)
+        old = document.text[begin:end]
+        pieces += [data[at:kept], _with_line_ends(new, old, usual).encode(encoding.codec)]
+        done, at = end, kept + encoding.size(data, old, kept)
+    return b"".join([*pieces, data[at:]])
 
 
 def _with_line_ends(new: str, old: str, usual: str) -> str:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import stat
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from jobs.errors import FileRejected, NotFound
-from jobs.resolver import open_beneath, open_regular, shorten
+from jobs.resolver import open_regular, shorten
 from jobs.workspace import human
 from storage.text import clean_text
 from worker.cancel import CancelToken
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
-from worker.tools.glob import file_filter, walked
+from worker.tools.encodings import UTF8, Encoding, encoding_of, shown_undecoded
 from worker.tools.page import Page
 from worker.tools.paths import opened_workspace, relative_path
 from worker.tools.patterns import BadPattern, Pattern, regular_expression
-from worker.tools.read import as_utf8
+from worker.tools.search import IGNORED_PARAMETER, OFFSET_PARAMETER, Search, file_filter, page_of, with_notes
 from worker.tools.sniff import CONTINUATION, BinaryFile, whole_characters
 
 _LARGEST = 32 << 20
@@ -32,7 +32,8 @@ class Grep:
     name = "Grep"
     description = (
         "Search the text files of the workspace for an RE2 regular expression, line by line; answers path:line:text. "
-        "No look-around, no back-references. Of a long line only the part around the match is shown."
+        "No look-around, no back-references. Of a long line only the part around the match is shown. "
+        "What .gitignore files leave out is not searched unless asked for."
     )
     parameters: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -55,7 +56,8 @@ class Grep:
                 "description": "lines around each match",
             },
             "files_only": {"type": "boolean", "description": "list only the files that have a match"},
-            "offset": {"type": "integer", "minimum": 0, "description": "number of first results to skip"},
+            "ignored": IGNORED_PARAMETER,
+            "offset": OFFSET_PARAMETER,
         },
         "required": ["pattern"],
         "additionalProperties": False,
@@ -66,22 +68,23 @@ class Grep:
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         path = relative_path(context, arguments.get("path", ""))
         try:
-            search = _search(arguments, context.cancel)
+            lines = _line_search(arguments, context.cancel)
             wanted = file_filter(arguments["glob"]) if "glob" in arguments else None
         except BadPattern as error:
             return ToolResult(f"Error: {error}", is_error=True)
-        page = Page(context.budget_tokens, arguments.get("offset", 0))
+        page = page_of(arguments, context.budget_tokens)
         with opened_workspace(context) as root_fd:
-            _search_files(root_fd, path, wanted, search, page)
-        found = page.text("results") or "No line fits."
-        if search.too_large:
-            skipped = ", ".join(search.too_large[:5]) + (", …" if len(search.too_large) > 5 else "")
-            found += f"\n[not searched, over {human(_LARGEST)}: {clean_text(skipped)}; use grep in Bash]"
-        return ToolResult(found)
+            search = Search(root_fd, path, context.cancel, wanted, ignored=arguments.get("ignored", False))
+            _search_files(search, lines, page)
+        notes = search.notes()
+        if lines.too_large:
+            skipped = ", ".join(lines.too_large[:5]) + (", …" if len(lines.too_large) > 5 else "")
+            notes.append(f"[not searched, over {human(_LARGEST)}: {clean_text(skipped)}; use grep in Bash]")
+        return ToolResult(with_notes(page.text("results") or "No line fits.", notes))
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _LineSearch:
     line: Pattern
     anywhere: Pattern | None
     """The same expression over a whole text: where it finds nothing, no line has a match. None if that is not so."""
@@ -91,87 +94,110 @@ class _Search:
     too_large: list[str] = field(default_factory=list)
 
 
-def _search(arguments: dict[str, Any], cancel: CancelToken) -> _Search:
+def _line_search(arguments: dict[str, Any], cancel: CancelToken) -> _LineSearch:
     pattern = arguments["pattern"]
     ignore_case = arguments.get("ignore_case", False)
     line = regular_expression(pattern, ignore_case=ignore_case)
     anchored = "\\A" in pattern or "\\z" in pattern
     anywhere = None if anchored else regular_expression(f"(?m:{pattern})", ignore_case=ignore_case)
-    return _Search(line, anywhere, arguments.get("context", 0), arguments.get("files_only", False), cancel)
+    return _LineSearch(
+        line, anywhere, arguments.get("context", 0), arguments.get("files_only", False), cancel
+    )
 
 
-def _search_files(root_fd: int, path: str, wanted: Pattern | None, search: _Search, page: Page) -> None:
-    for name in _files(root_fd, path, wanted, search.cancel):
+def _search_files(search: Search, lines: _LineSearch, page: Page) -> None:
+    for name in search.files():
         try:
-            data = _text_of(root_fd, name, search)
+            text = _text_of(search.root_fd, name, lines)
         except (FileRejected, NotFound):
-            if name == path:  # asked for by name: say why
+            if name == search.path:  # asked for by name: say why
                 raise
             continue
-        for result in _results(name, data, search):
+        for result in _results(name, text, lines):
             if not page.add(result):
                 return
 
 
-def _files(root_fd: int, path: str, wanted: Pattern | None, cancel: CancelToken) -> Iterator[str]:
-    fd = open_beneath(root_fd, path, os.O_RDONLY)
-    try:
-        is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-    finally:
-        os.close(fd)
-    if not is_folder:
-        yield path
-        return
-    for entry in walked(root_fd, path, cancel, git=False):
-        below = entry.path[len(path) :].lstrip("/")
-        if entry.kind == "file" and (wanted is None or wanted.fullmatch(below.encode("utf-8", "replace"))):
-            yield entry.path
+class _FileText:
+    """A file's text as UTF-8, and where its characters are in the file itself."""
+
+    def __init__(self, raw: bytes, encoding: Encoding) -> None:
+        self._raw, self._encoding = raw, encoding
+        self._decoded = "" if encoding.is_utf8 else encoding.decode(raw[len(encoding.bom) :])
+        self._place = (0, 0, len(encoding.bom))  # the same in UTF-8 bytes, in characters, in the file's bytes
+        if encoding.is_utf8:
+            self.data = raw.removeprefix(encoding.bom)
+        else:
+            self.data = shown_undecoded(self._decoded).encode()
+
+    def position(self, offset: int) -> int:
+        """Where byte `offset` of `data` is in the file. Cheap only for offsets in ascending order."""
+        before, characters, position = self._place
+        if self._encoding.is_utf8 or offset < before:
+            return offset + len(self._encoding.bom)
+        following = characters + len(self.data[before:offset].decode())
+        position += self._encoding.size(self._raw, self._decoded[characters:following], position)
+        self._place = (offset, following, position)
+        return position
 
 
-def _text_of(root_fd: int, name: str, search: _Search) -> bytes:
-    """The file's text as UTF-8 with LF line ends; empty (and remembered) when it is too large."""
-    with open_regular(root_fd, name) as opened:
-        if os.fstat(opened.fileno()).st_size > _LARGEST:
+def _text_of(root_fd: int, name: str, search: _LineSearch) -> _FileText:
+    """The file's text; empty (and remembered) when it is too large."""
+    with open_regular(root_fd, name) as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST:
             search.too_large.append(name)
-            return b""
+            return _FileText(b"", UTF8)
         try:
-            file, _, _ = as_utf8(opened)
+            encoding = encoding_of(file)
         except BinaryFile as error:
-            raise FileRejected(f"{shorten(name)} is {error}, not text") from None
+            raise FileRejected(f"{shorten(name)} is {error}, not text", hint=error.hint) from None
         file.seek(0)
-        return file.read(_LARGEST)
+        return _FileText(file.read(_LARGEST), encoding)
 
 
-def _results(name: str, data: bytes, search: _Search) -> Iterator[str]:
+def _results(name: str, text: _FileText, search: _LineSearch) -> Iterator[str]:
     """The lines to show, one by one, so that a page can end anywhere: `path:line:text` for a match, `path-line-text`
     for what is around it, `--` between two places."""
-    if not _may_match(data, search):
+    if not _may_match(text.data, search):
         return
     shown = clean_text(name)
-    lines = data.removesuffix(b"\n").split(b"\n")
-
-    def around(first: int, last: int) -> Iterator[str]:
-        for at in range(first, last + 1):
-            yield f"{shown}-{at + 1}-{_whole_or_head(lines[at])}\n"
-
-    done = wanted = -1  # the last line shown; the last one wanted after a match
-    for number, text in _matches(lines, search):
+    before: deque[tuple[int, bytes]] = deque(maxlen=search.context)
+    last = after = 0  # the number of the last line shown; how many are still wanted after a match
+    for number, start, line in _lines(text.data, search.cancel):
+        match = search.line.search(line.removesuffix(b"\r"))
+        if match is None:
+            if after:
+                yield f"{shown}-{number}-{_whole_or_head(line)}\n"
+                last, after = number, after - 1
+            else:
+                before.append((number, line))
+            continue
         if search.files_only:
             yield f"{shown}\n"
             return
-        after = min(wanted, number - 1)
-        yield from around(done + 1, after)
-        done = max(done, after)
-        before = max(number - search.context, done + 1)
-        if search.context and 0 <= done < before - 1:
+        if search.context and 0 < last < (before[0][0] if before else number) - 1:
             yield "--\n"
-        yield from around(before, number - 1)
-        yield f"{shown}:{number + 1}:{text}\n"
-        done, wanted = number, number + search.context
-    yield from around(done + 1, min(wanted, len(lines) - 1))
+        for earlier, its_line in before:
+            yield f"{shown}-{earlier}-{_whole_or_head(its_line)}\n"
+        before.clear()
+        yield f"{shown}:{number}:{_snippet(line, match.start(), match.end(), start, text)}\n"
+        last, after = number, search.context
 
 
-def _may_match(data: bytes, search: _Search) -> bool:
+def _lines(data: bytes, cancel: CancelToken) -> Iterator[tuple[int, int, bytes]]:
+    """The number of each line, where it begins, and the line without its end."""
+    number = start = 0
+    while start < len(data):
+        if number % _LINES_BETWEEN_LOOKS == 0:
+            cancel.raise_if_cancelled()
+        number += 1
+        newline = data.find(b"\n", start)
+        end = newline if newline >= 0 else len(data)
+        yield number, start, data[start:end]
+        start = end + 1
+
+
+def _may_match(data: bytes, search: _LineSearch) -> bool:
     """False if no line has a match: much faster than asking line by line, and most files have none."""
     if search.anywhere is None:
         return True
@@ -186,19 +212,7 @@ def _may_match(data: bytes, search: _Search) -> bool:
     return False
 
 
-def _matches(lines: list[bytes], search: _Search) -> Iterator[tuple[int, str]]:
-    """The index of each line with a match, and the line as it is shown."""
-    offset = 0
-    for number, line in enumerate(lines):
-        if number % _LINES_BETWEEN_LOOKS == 0:
-            search.cancel.raise_if_cancelled()
-        match = search.line.search(line.removesuffix(b"\r"))
-        if match is not None:
-            yield number, _snippet(line, match.start(), match.end(), offset)
-        offset += len(line) + 1
-
-
-def _snippet(line: bytes, start: int, end: int, offset: int) -> str:
+def _snippet(line: bytes, start: int, end: int, offset: int, text: _FileText) -> str:
     """The line, or of a long one the part around the match and where Read finds it."""
     if len(line) <= _LONG_LINE:
         return _text(line)
@@ -206,7 +220,7 @@ def _snippet(line: bytes, start: int, end: int, offset: int) -> str:
     first += len(line[first : first + 4]) - len(line[first : first + 4].lstrip(CONTINUATION))
     part = line[first : min(end, start + _SNIPPET) + _SNIPPET]
     part = part[: whole_characters(part)]
-    return f"…{_text(part)}… [a line of {len(line)} bytes: Read with byte_offset={offset + first}]"
+    return f"…{_text(part)}… [a line of {len(line)} bytes: Read with byte_offset={text.position(offset + first)}]"
 
 
 def _whole_or_head(line: bytes) -> str:

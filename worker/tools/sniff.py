@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
-import codecs
-from typing import Literal
-
 HEAD_BYTES = 8192
+_STRINGS = "With Bash, `file`, `strings | head` or `xxd | head` show what is in it."
 _KNOWN = (
-    (b"\x7fELF", "an ELF program or library"),
-    (b"%PDF-", "a PDF document"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"GIF8", "a GIF image"),
-    (b"PK\x03\x04", "a zip archive or office document"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"SQLite format 3\0", "an SQLite database"),
+    (b"\x7fELF", "an ELF program or library", _STRINGS),
+    (b"%PDF-", "a PDF document", "ReadPdf reads its text."),
+    (b"\x89PNG", "a PNG image", "ReadImage shows it."),
+    (b"\xff\xd8\xff", "a JPEG image", "ReadImage shows it."),
+    (b"GIF8", "a GIF image", "ReadImage shows it."),
+    (
+        b"PK\x03\x04",
+        "a zip archive or office document",
+        "ReadOffice reads DOCX, XLSX and PPTX; `unzip -l` in Bash lists an archive.",
+    ),
+    (b"\xd0\xcf\x11\xe0", "an old office document, or an encrypted one", _STRINGS),
+    (b"\x1f\x8b", "gzip data", "`zcat | head` in Bash unpacks it."),
+    (b"SQLite format 3\0", "an SQLite database", "Python's sqlite3 module in Bash reads it."),
 )
 CONTINUATION = bytes(range(0x80, 0xC0))
 """The bytes that continue a UTF-8 character."""
 _ODD = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\b\x1b")
 
-Encoding = Literal["utf-8", "utf-8-sig", "utf-16"]
-
 
 class BinaryFile(Exception):
-    """The bytes are not text; the message says what they look like."""
+    """The bytes are not text; the message says what they look like, `hint` what helps."""
+
+    def __init__(self, what: str, hint: str = _STRINGS) -> None:
+        super().__init__(what)
+        self.hint = hint
 
 
-def text_encoding(head: bytes) -> Encoding:
-    """The encoding of a text that begins with `head` (its first HEAD_BYTES). Raises BinaryFile.
+def refuse_binary(head: bytes) -> None:
+    """Raise BinaryFile if a file that begins with `head`, without a byte order mark, is no text.
 
-    What is not UTF-8 but has no NUL and few control characters (Latin-1, Shift JIS) counts as UTF-8 with errors.
+    What has no NUL and few control characters counts as text, whatever its encoding.
     """
-    if head.startswith(codecs.BOM_UTF8):
-        return "utf-8-sig"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    for magic, what in _KNOWN:
+    for magic, what, hint in _KNOWN:
         if head.startswith(magic):
-            raise BinaryFile(what)
-    if b"\0" in head or sum(byte in _ODD for byte in head) > len(head) // 10:
+            raise BinaryFile(what, hint)
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        raise BinaryFile("a WebP image", "ReadImage shows it.")
+    if b"\0" in head or sum(byte in _ODD for byte in head) > max(len(head) // 10, 3):
         raise BinaryFile("binary data")
-    return "utf-8"
 
 
 def whole_characters(data: bytes | bytearray) -> int:

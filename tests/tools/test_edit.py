@@ -137,7 +137,8 @@ def test_japanese_encodings_are_edited_in_place(context: ToolContext, codec: str
     """What is around the passage comes back byte for byte, characters with two codes and damaged bytes included."""
     around = "今日は晴れです。明日の予定を確認する。".encode(codec)
     twice = b"\x87\x9c\xed\x40" if codec == "cp932" else b"\x8f\xa2\xb7"  # each has another code as well
-    data = around + twice + b"\r\n" + "古い値".encode(codec) + b"\r\n" + twice + b"\xff" + around
+    filler = around * 2000 + b"\xff" + around  # damaged beyond what is looked at to tell the encoding
+    data = around + twice + b"\r\n" + filler + "古い値".encode(codec) + b"\r\n" + twice + b"\xff" + around
     edited = _edit(context, data, "古い値\n", "新しい値\n追加\n")
     assert edited == data.replace("古い値".encode(codec), "新しい値\r\n追加".encode(codec))
 

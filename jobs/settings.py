@@ -25,14 +25,13 @@ from pydantic import (
 )
 
 from jobs.errors import did_you_mean
+from jobs.model_settings import Count, Endpoints, ModelName, Models, Price
 
 DATABASE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "amqp", "amqps", "pyamqp")
 
 MEGABYTE = 1024 * 1024
 
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Amount = Annotated[float, Field(ge=0, le=1e9)]
 Seconds = Annotated[float, Field(ge=0.05, le=86_400)]
 
 
@@ -85,16 +84,6 @@ class BudgetSettings(_Group):
     )
 
 
-class Price(_Group):
-    """What a model's tokens cost, for a million of each kind, in whatever currency one counts."""
-
-    input: Amount = Field(description="tokens of the prompt")
-    output: Amount = Field(description="tokens of the reply")
-    cached_input: Amount | None = Field(
-        default=None, description="tokens of the prompt that the endpoint had cached; default: as input"
-    )
-
-
 def _from_json(value: Any) -> Any:
     """In the environment the same mapping is written as JSON."""
     if not isinstance(value, str):
@@ -112,6 +101,11 @@ def _from_list(value: Any) -> Any:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
+ModelNames = Annotated[
+    tuple[ModelName, ...],
+    BeforeValidator(_from_list),
+    AfterValidator(lambda names: tuple(dict.fromkeys(names))),
+]
 HookNames = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)], ...],
     BeforeValidator(_from_list),
@@ -173,6 +167,16 @@ class Settings(_Group):
         default=None, description="the model's window in tokens; default: learned"
     )
 
+    fallback_models: ModelNames = Field(
+        default=(), description="asked in this order while a job's own models cannot be"
+    )
+    endpoints: Endpoints = Field(
+        default={}, description="name → a further server, its key's variable, its limits"
+    )
+    models: Models = Field(
+        default={},
+        description="model name or glob → its endpoint, window, abilities; the first that fits counts",
+    )
     prices: Annotated[dict[str, Price], BeforeValidator(_from_json)] = Field(
         default={}, description="model name or glob → what a million tokens cost; the first that fits counts"
     )
@@ -270,6 +274,16 @@ class Settings(_Group):
                 raise ValueError("allowed is a URL with a host, such as https://HOST/v1")
         return value
 
+    @model_validator(mode="after")
+    def _check_models(self) -> Settings:
+        for glob, entry in self.models.items():
+            if entry.endpoint is not None and entry.endpoint not in self.endpoints:
+                near = did_you_mean(entry.endpoint, self.endpoints)
+                raise ValueError(
+                    f"models: {glob}: there is no endpoint {entry.endpoint!r}" + (f"; {near}" if near else "")
+                )
+        return self
+
     @field_validator("time_zone")
     @classmethod
     def _check_time_zone(cls, value: str | None) -> str | None:
@@ -309,6 +323,8 @@ class Settings(_Group):
             parts = urlsplit(url or "")
             given = [parts.password or "", *parse_qs(parts.query).get("password", [])]
             found |= {form for password in given for form in (password, unquote(password))}
+        for endpoint in self.endpoints.values():
+            found |= set(endpoint.secrets())
         return sorted((value for value in found if value), key=lambda value: (-len(value), value))
 
 

@@ -284,6 +284,38 @@ cooldowns = sa.Table(
     sa.Column("endpoint", sa.Text, primary_key=True),  # base URL and model
     sa.Column("until", sa.Double, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False, server_default="busy"),  # busy | down | refused
+)
+
+# What was learned of models; `endpoint` is base URL and model, as in cooldowns.
+model_facts = sa.Table(
+    "model_facts",
+    metadata,
+    sa.Column("endpoint", sa.Text, primary_key=True),
+    sa.Column("facts", Json, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+)
+
+# Limited endpoints only: a job's turn to call, and the run that holds its place while it does.
+endpoint_turns = sa.Table(
+    "endpoint_turns",
+    metadata,
+    sa.Column("endpoint", sa.Text, primary_key=True),
+    _job_key(),
+    sa.Column("run_id", sa.Text),  # null: it waits for its turn
+    sa.Column("asked_at", sa.Double, nullable=False),
+    sa.Column("due_at", sa.Double, nullable=False),  # by the limits of a minute
+    sa.Column("seen_at", sa.Double, nullable=False),
+)
+sa.Index("ix_endpoint_turns_job_id", endpoint_turns.c.job_id)
+
+# When the next call may begin so that the limits of a minute hold.
+endpoint_rates = sa.Table(
+    "endpoint_rates",
+    metadata,
+    sa.Column("endpoint", sa.Text, primary_key=True),
+    sa.Column("requests_at", sa.Double, nullable=False, server_default="0"),
+    sa.Column("tokens_at", sa.Double, nullable=False, server_default="0"),
 )
 
 locks = sa.Table(

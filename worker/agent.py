@@ -27,7 +27,7 @@ from worker.mirrors import mirror_checklists, mirror_transitions
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.types import ModelReply, ModelRequest, ToolCall
 from worker.note_tools import CHECKLIST_CHANGES, plan_of
-from worker.prices import cost_of
+from worker.prices import cost_at
 from worker.prompts import unread_text
 from worker.reminders import todo_reminder
 from worker.tokens import estimate_tokens
@@ -103,13 +103,17 @@ def take_step(job: JobRun) -> Ending | None:
     if ending := end_if_looping(job):
         return ending
     load_tools(job)
+    try:
+        job.process.models.learn_window(job.model_name, job.live.cancel)
+    except ConfigurationError as error:
+        return _not_configured(job, error)
     fill_gap(job)
     messages = build_messages(job.rows)
     request = ModelRequest(
         model=job.model_name,
         messages=messages,
         tools=job.tool_schemas,
-        max_output_tokens=job.process.settings.max_output_tokens,
+        max_output_tokens=job.max_output,
         label=job.label,
     )
     try:
@@ -117,8 +121,12 @@ def take_step(job: JobRun) -> Ending | None:
     except ModelError as error:
         return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint(Commit.END))
     except ConfigurationError as error:
-        return end(job, Event.FAIL, Reason.MODEL_NOT_CONFIGURED, {"detail": f"{error} ({error.hint})"})
+        return _not_configured(job, error)
     return store_reply(job, request, reply)
+
+
+def _not_configured(job: JobRun, error: ConfigurationError) -> Ending:
+    return end(job, Event.FAIL, Reason.MODEL_NOT_CONFIGURED, {"detail": f"{error} ({error.hint})"})
 
 
 def fill_gap(job: JobRun) -> None:
@@ -153,7 +161,7 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
         )
         return end_after_model_error(job, nothing, job.process.endpoint(request.model), checkpoint)
     checkpoint.steps = 1
-    checkpoint.messages = [_assistant_message(reply, checkpoint)]
+    checkpoint.messages = [_assistant_message(request.model, reply, checkpoint)]
     is_cut = reply.finish_reason == "length"
     if is_cut:
         checkpoint.messages += [_error_result(call.id, call.name, TRUNCATED) for call in reply.tool_calls]
@@ -172,7 +180,11 @@ def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
     completion = usage.completion_tokens or estimate_tokens(_reply_text(reply))
     values = {"context_tokens": prompt + completion, "model_failures": 0}
     checkpoint = Checkpoint(Commit.REPLY, prompt_tokens=prompt, completion_tokens=completion, values=values)
-    cost = cost_of(job.process.settings.prices, request.model, prompt, completion, usage.cached_tokens)
+    if reply.adapted:
+        values["epoch"] = job.row["epoch"] + 1
+        data = {"model": request.model, "refused": list(reply.adapted)}
+        checkpoint.events.append(NewEvent("model_adapted", "worker", data=data))
+    cost = cost_at(job.profile.price, prompt, completion, usage.cached_tokens)
     if cost is not None:
         checkpoint.cost = cost
     elif job.row["cost_known"]:
@@ -186,9 +198,16 @@ def _reply_text(reply: ModelReply) -> str:
     return "\n".join([reply.content or "", *(f"{call.name} {call.arguments}" for call in reply.tool_calls)])
 
 
-def _assistant_message(reply: ModelReply, spent: Checkpoint) -> NewMessage:
+def _assistant_message(asked: str, reply: ModelReply, spent: Checkpoint) -> NewMessage:
     extra: dict[str, object] = {"model": reply.model, "finish": reply.finish_reason}
+    if reply.model != asked:
+        extra["asked"] = asked
     extra |= {"prompt_tokens": spent.prompt_tokens, "completion_tokens": spent.completion_tokens}
+    usage = reply.usage
+    if usage.cached_tokens is not None:
+        extra["cached_tokens"] = usage.cached_tokens
+    if usage.prompt_tokens is None or usage.completion_tokens is None:
+        extra["estimated"] = True
     if spent.cost:
         extra["cost"] = spent.cost
     if reply.reasoning:
@@ -207,6 +226,8 @@ def _stored_call(call: ToolCall) -> dict[str, object]:
     stored: dict[str, object] = {"id": call.id, "name": call.name, "arguments": call.arguments}
     if call.raw_id != call.id:
         stored["raw_id"] = call.raw_id
+    if call.extra:
+        stored["extra"] = call.extra
     try:
         decode_arguments(call.arguments, {})
     except BadArguments:
@@ -272,7 +293,7 @@ def _batch_budget(job: JobRun, calls: int) -> tuple[int, int]:
     Half of the room left in the window; 1,000 a call if they are more, and less where so much would not fit.
     """
     least = LEAST_CALL_TOKENS
-    if job.process.settings.context_window is not None:  # a guessed window may be far too small
+    if job.profile.window is not None:  # a guessed window may be far too small
         least = max(min(least, _room(job) * 3 // 4 // max(calls, 1)), LEAST_TOLD_TOKENS)
     return max(min(_room(job) // 2, MOST_BATCH_TOKENS), least * calls), least
 
@@ -280,7 +301,7 @@ def _batch_budget(job: JobRun, calls: int) -> tuple[int, int]:
 def _room(job: JobRun) -> int:
     """Tokens left in the window, the next reply's set aside."""
     used: int = job.row["context_tokens"]
-    return job.window - used - (job.process.settings.max_output_tokens or 0)
+    return job.window - used - (job.max_output or 0)
 
 
 def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:

@@ -18,6 +18,7 @@ from storage.records import Message
 from storage.transcript import load_view
 from worker.agent import unanswered
 from worker.layout import WireMessage, build_messages, request_text
+from worker.model.rules import Rules, to_wire
 from worker.tokens import estimate_tokens
 
 NO_RESULT = "(no result yet)"
@@ -36,7 +37,10 @@ def context_of(db: Database, job_id: str) -> dict[str, Any]:
         return view | {"messages": [], "tools": [], "tools_tokens": 0, "tokens": 0}
     rows = load_view(db, job_id, row["visit_seq"], row["tail_seq"], row["summary_seq"])
     pending = [_without_result(rows[-1], call.id, call.name) for call in unanswered(rows)]
-    messages = [_part(message, pending) for message in build_messages([*rows, *pending])]
+    built = to_wire(
+        build_messages([*rows, *pending]), Rules(), ""
+    )  # as an endpoint without ways of its own has it
+    messages = [_part(message, pending) for message in built]
     messages[1]["blocks"] = [
         {"block": (row.extra or {}).get("block", row.kind), "tokens": estimate_tokens(row.content or "")}
         for row in rows

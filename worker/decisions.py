@@ -142,7 +142,7 @@ def _wait_or_collect(job: JobRun, call_id: str, choice: Transition) -> Ending | 
 
 def _collect(job: JobRun, call_id: str) -> None:
     """The children's ends become the call's result, their outputs are in the workspace before it is committed."""
-    left = job.window - job.row["context_tokens"] - (job.process.settings.max_output_tokens or 0)
+    left = job.window - job.row["context_tokens"] - (job.max_output or 0)
     budget = min(max(left // 2, LEAST_RESULT_TOKENS), MOST_RESULT_TOKENS)
     text = collect_results(job, list_children(job.process.db, job.job_id), budget)
     message = _result(call_id, text)

@@ -15,6 +15,7 @@ from storage.checkpoints import commit_if_run_owns
 from storage.records import Checkpoint, Committed, Message, RunRef
 from storage.text import clean_json
 from worker.live import LiveRun
+from worker.model.profiles import Profile
 from worker.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class JobRun:
         self.process = process
         self.live = live
         self.row = row  # the job's columns, kept current by `commit`
+        process.models.memory.refresh()
         self.instruction, frozen = job_store.get_inputs(process.db, row["id"])
         self.piece: Piece = thaw(frozen)
         self.rows: list[Message] = self._load_rows()
@@ -90,9 +92,19 @@ class JobRun:
         return str(chosen or "")
 
     @property
+    def profile(self) -> Profile:
+        """What is known of the model that is asked next."""
+        return self.process.profile(self.model_name)
+
+    @property
     def window(self) -> int:
         """The model's context window in tokens."""
-        return self.process.settings.context_window or UNKNOWN_WINDOW
+        return self.profile.window or UNKNOWN_WINDOW
+
+    @property
+    def max_output(self) -> int | None:
+        """The longest reply that is asked for, in tokens: set aside in the window. None: the endpoint's own limit."""
+        return self.profile.max_output
 
     @property
     def label(self) -> str:

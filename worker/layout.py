@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from storage.records import Message
+from worker.model.rules import REASONING, SIGNATURE
 from worker.reminders import on_the_wire
 
 WireMessage = dict[str, Any]
@@ -58,8 +59,12 @@ def _head_text(row: Message) -> str:
 
 def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMessage]:
     message: WireMessage = {"role": "assistant", "content": row.content}
+    extra = row.extra or {}
+    asked = extra.get("asked") or extra.get("model")
     if row.tool_calls:
-        message["tool_calls"] = [_call(call) for call in row.tool_calls]
+        message["tool_calls"] = [_call(call, asked) for call in row.tool_calls]
+    if extra.get("reasoning"):
+        message[REASONING] = {"by": asked, "fields": extra["reasoning"]}
     yield message
     for call in row.tool_calls or ():
         if (result := results.get(call["id"])) is None:
@@ -67,12 +72,13 @@ def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMess
         yield {"role": "tool", "tool_call_id": call["id"], "content": on_the_wire(result)}
 
 
-def _call(call: dict[str, Any]) -> WireMessage:
+def _call(call: dict[str, Any], asked: str | None) -> WireMessage:
     # Broken arguments stay in the transcript as the model wrote them; servers and chat templates parse what is sent.
     # So does a name that is none: servers refuse it in every later request, and the job could never go on.
     arguments = "{}" if call.get("broken") else call["arguments"]
     name = _NO_NAME.sub("_", call["name"])[:64] or "unnamed"
-    return {"id": call["id"], "type": "function", "function": {"name": name, "arguments": arguments}}
+    built = {"id": call["id"], "type": "function", "function": {"name": name, "arguments": arguments}}
+    return built | {SIGNATURE: {"by": asked, "value": call["extra"]}} if call.get("extra") else built
 
 
 def _append_user(built: list[WireMessage], text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from jobs.settings import Price
+from jobs.model_settings import Price
 from worker.model.scripted import PREFIX
 
 _FREE = Price(input=0, output=0)
@@ -25,7 +25,11 @@ def cost_of(
 
     `prompt` counts all tokens of the request, `cached` those of them that the endpoint had cached.
     """
-    price = price_of(prices, model)
+    return cost_at(price_of(prices, model), prompt, completion, cached)
+
+
+def cost_at(price: Price | None, prompt: int, completion: int, cached: int | None) -> float | None:
+    """The cost of one call at a price; see `cost_of`."""
     if price is None:
         return None
     known = min(cached or 0, prompt)

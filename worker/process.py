@@ -7,21 +7,20 @@ import platform
 import threading
 import time
 from datetime import tzinfo
-from functools import lru_cache
 from importlib.metadata import version
 
 from jobs.installation import Installation
 from jobs.settings import Settings
 from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
-from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
 from worker.cancel import CancelToken
 from worker.hooks import HookCaller, load_hooks
 from worker.live import LiveRuns
+from worker.model.calls import ModelCalls
 from worker.model.errors import ModelError, ModelErrorKind
-from worker.model.opening import open_model
-from worker.model.types import Model, ModelReply, ModelRequest
+from worker.model.profiles import Profile
+from worker.model.types import ModelReply, ModelRequest
 from worker.note_tools import NOTE_TOOLS
 from worker.sandbox.base import Sandbox
 from worker.subtask_tool import NAME as SPAWN_SUBTASK
@@ -48,7 +47,7 @@ class WorkerProcess:
         self.cooldowns: dict[str, float] = {}  # endpoint → monotonic end; refreshed by the control thread
         self._giving_back: list[str] = []
         self._giving_back_lock = threading.Lock()
-        self._model = lru_cache(maxsize=64)(self._make_model)
+        self.models = ModelCalls(self.settings, self.db)
 
     @property
     def settings(self) -> Settings:
@@ -68,15 +67,15 @@ class WorkerProcess:
         left = self.cooldowns.get(endpoint, 0.0) - time.monotonic()
         if left > 0:
             raise ModelError(ModelErrorKind.RATE_LIMIT, f"{endpoint} is in cooldown", retry_after=left)
-        model = self._model(request.model)
-        crash_point(CrashPoint.MODEL_CALLING)
-        reply = model.complete(request, cancel)
-        crash_point(CrashPoint.MODEL_REPLIED)
-        return reply
+        return self.models.complete(request, cancel)
+
+    def profile(self, model: str) -> Profile:
+        """What is known of a model: window, longest reply, rules, price. Costs no query."""
+        return self.models.profile(model)
 
     def endpoint(self, model: str) -> str:
         """What cooldowns are shared by: the endpoint's address and the model."""
-        return f"{self.settings.openai_base_url or 'api.openai.com'} {model}"
+        return self.models.route(model).key
 
     def wake(self, job_id: str) -> None:
         """Sends the wake-up of a job that this process gave back."""
@@ -111,6 +110,3 @@ class WorkerProcess:
                 "tools": sorted([*self.catalogue.names(), SPAWN_SUBTASK, *NOTE_TOOLS]),
             },
         )
-
-    def _make_model(self, name: str) -> Model:
-        return open_model(self.settings, name)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs import lifecycle
-from jobs.settings import Price
+from jobs.model_settings import Price
 from tests.agent.stage import COMPLETE, MODEL, OWNER, Stage, call, calls, go
 from worker.prices import cost_of, price_of
 

@@ -14,6 +14,7 @@ from storage.records import Message
 from tests.strict_endpoint.rules import Profile, check, check_prefix, parse
 from worker.agent import _stored_call
 from worker.layout import build_messages, request_text
+from worker.model.rules import Rules, to_wire
 from worker.model.types import ModelRequest, ToolCall
 from worker.model.wire import encode_request
 
@@ -89,8 +90,8 @@ def transcripts(draw: st.DrawFn) -> list[list[Message]]:
 
 def sent(rows: list[Message]) -> dict[str, Any]:
     """The request's body as an endpoint reads it off the wire."""
-    request = ModelRequest("model", build_messages(rows), TOOLS, None, "job/1/1")
-    return parse(encode_request(request, "max_tokens", include_usage=True))
+    messages = to_wire(build_messages(rows), Rules(), "model")
+    return parse(encode_request(ModelRequest("model", messages, TOOLS, None, "job/1/1")))
 
 
 @given(transcripts())

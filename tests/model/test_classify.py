@@ -112,7 +112,7 @@ OTHERS: list[tuple[int, Any, ModelErrorKind]] = [
     (400, {"message": "Too many tokens, please wait before trying again. Too many requests"}, ModelErrorKind.RATE_LIMIT),
     # A 400 about a too-long id is not one either.
     (400, message("Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with length 64 instead.", "string_above_max_length"), ModelErrorKind.BAD_REQUEST),
-    (400, message("max_tokens is too large: 9000. This model supports at most 4096 completion tokens."), ModelErrorKind.BAD_REQUEST),
+    (400, message("max_tokens is too large: 9000. This model supports at most 4096 completion tokens."), ModelErrorKind.CAPABILITY),
     (429, message("You exceeded your current quota, please check your plan and billing details.", "insufficient_quota", "insufficient_quota"), ModelErrorKind.QUOTA),
     (402, message("Insufficient credits"), ModelErrorKind.QUOTA),
     (403, message("Your credit balance is too low to access the API."), ModelErrorKind.QUOTA),
@@ -125,7 +125,7 @@ OTHERS: list[tuple[int, Any, ModelErrorKind]] = [
     (401, message("Incorrect API key provided", "invalid_api_key"), ModelErrorKind.AUTHENTICATION),
     (403, {"error": "forbidden"}, ModelErrorKind.AUTHENTICATION),
     (404, message("The model `x` does not exist", "model_not_found"), ModelErrorKind.BAD_REQUEST),
-    (400, message("messages: roles must alternate"), ModelErrorKind.BAD_REQUEST),
+    (400, message("messages: roles must alternate"), ModelErrorKind.CAPABILITY),
     (307, b"", ModelErrorKind.BAD_REQUEST),
     (200, {"error": {"code": 429, "message": "Provider returned error"}}, ModelErrorKind.RATE_LIMIT),
     (200, {"error": {"code": "502", "message": "Provider returned error"}}, ModelErrorKind.TRANSIENT),
@@ -220,7 +220,7 @@ def test_the_message_is_one_harmless_line() -> None:
 def test_the_key_is_masked_where_an_endpoint_echoes_it() -> None:
     key = "sk-secret-0123456789"
     padding = "x" * (MAX_DETAIL - 10)  # so that the cut falls into the key
-    error = endpoint_error("host", 401, message(f"{padding}{key}"), {}, key)
+    error = endpoint_error("host", 401, message(f"{padding}{key}"), {}, lambda text: text.replace(key, "***"))
     assert "sk-secret" not in str(error)
 
 

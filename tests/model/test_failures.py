@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from jobs.errors import ConfigurationError
 from jobs.settings import Settings
 from tests.model.calling import DONE, a_request, ask_raw, call_delta, delta, event, model_of, serving
-from tests.strict_endpoint import Answer, Call, HttpFailure, Raw, Reply, StreamFailure, StrictEndpoint
+from tests.strict_endpoint import Call, HttpFailure, Raw, Reply, StreamFailure, StrictEndpoint
 from worker.cancel import Cancelled, CancelToken
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.loop import ModelLoop
@@ -235,23 +235,6 @@ def test_text_no_server_takes_is_cleaned_before_it_is_sent(text: str, sent: str)
         model.complete(a_request(messages), CancelToken())
         assert endpoint.requests[0].messages[1]["content"] == sent
         endpoint.assert_clean()
-
-
-@pytest.mark.parametrize("refused", ["stream_options", "max_tokens"])
-def test_a_refused_parameter_is_left_out_and_remembered(refused: str) -> None:
-    def picky(request: Any) -> Answer:
-        if refused in request.body:
-            return HttpFailure(
-                400, {"error": {"message": f"Unsupported parameter: '{refused}'", "code": None}}
-            )
-        return Reply("fine")
-
-    with serving(picky) as (endpoint, model):
-        for number in range(3):
-            reply = model.complete(a_request(max_output=5, label=f"job/{number}/1"), CancelToken())
-            assert reply.content == "fine"
-        assert endpoint.calls() == 4
-        assert (refused == "max_tokens") == ("max_completion_tokens" in endpoint.requests[-1].body)
 
 
 def test_the_key_is_sent_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:

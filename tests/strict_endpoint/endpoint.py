@@ -97,6 +97,8 @@ class StrictEndpoint:
         self.violations: list[Violation] = []
         self.overflows: list[Violation] = []
         self.requests: list[ChatRequest] = []
+        self.models: list[dict[str, Any]] = [{"id": "strict", "object": "model"}]
+        self.side_calls: Counter[str] = Counter()  # of what is no chat completion, by the path's last part
         self._api_key = api_key
         self._port = port
         self._counts: Counter[str] = Counter()
@@ -244,9 +246,11 @@ class StrictEndpoint:
 
     def _side_door(self, request: http1.HttpRequest) -> bytes:
         """For endpoints that run as a process of their own: what their test would ask the object."""
-        match request.path.rsplit("/", 1)[-1]:
+        name = request.path.rsplit("/", 1)[-1]
+        self.side_calls[name] += 1
+        match name:
             case "models":
-                return http1.whole(200, {"object": "list", "data": [{"id": "strict", "object": "model"}]})
+                return http1.whole(200, {"object": "list", "data": self.models})
             case "_violations":
                 return http1.whole(200, [dataclasses.asdict(violation) for violation in self.violations])
             case "_calls":

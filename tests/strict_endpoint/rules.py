@@ -41,6 +41,7 @@ class Profile:
     user_after_tool: bool = True  # False: a user message right after a tool message is refused
     vision: bool = True
     reasoning: bool = False  # True: assistant messages may carry reasoning fields
+    system_role: bool = True  # False: a system message is refused
 
 
 class Refused(Exception):
@@ -165,6 +166,10 @@ def _check_user(place: str, content: object, profile: Profile) -> None:
 
 def _check_order(messages: list[Message], profile: Profile) -> None:
     roles = [message["role"] for message in messages]
+    if not profile.system_role:
+        if "system" in roles:
+            raise Refused("no_system", "System role not supported")
+        roles = ["system", *roles]  # what follows is the same as for others
     if roles[0] != "system" or roles.count("system") != 1:
         raise Refused(
             "system", f"exactly one system message, at index 0; this request has them at {_places(roles)}"
@@ -179,7 +184,7 @@ def _check_order(messages: list[Message], profile: Profile) -> None:
                 "order", f"messages[{index - 1}] and messages[{index}] are two user messages in a row"
             )
         if not profile.user_after_tool and roles[index - 1 : index + 1] == ["tool", "user"]:
-            raise Refused("order", f"messages[{index}] is a user message after a tool message")
+            raise Refused("order", f"Unexpected role 'user' after role 'tool' at messages[{index}]")
 
 
 def _check_calls(messages: list[Message]) -> None:

@@ -146,7 +146,7 @@ def test_bytes_that_no_server_takes(raw: bytes) -> None:
 
 
 def test_profiles_refuse_more() -> None:
-    with pytest.raises(Refused, match="after a tool message"):
+    with pytest.raises(Refused, match=r"after role .tool."):
         check(good(), Profile(user_after_tool=False))
     with pytest.raises(Refused) as caught:
         check(good(), Profile(vision=False))

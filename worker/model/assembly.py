@@ -38,6 +38,7 @@ class _Call:
     raw_id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: dict[str, Any] | None = None
 
     def is_complete(self) -> bool:
         if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
@@ -114,6 +115,7 @@ class ReplyBuilder:
             name=clean_text(call.name)[:_MAX_NAME],
             arguments=clean_text("".join(call.arguments)),
             raw_id=clean_text(call.raw_id)[:_MAX_NAME],
+            extra=clean_value(call.extra),
         )
 
     def _take_finish(self, reason: object) -> None:
@@ -170,6 +172,8 @@ class ReplyBuilder:
             call.name += name
         if arguments:
             call.arguments.append(arguments)
+        if isinstance(delta.get("extra_content"), dict):
+            call.extra = delta["extra_content"]
 
     def _continued(self, index: object, raw_id: str, name: str, arguments: str) -> _Call | None:
         """The call this delta goes on with; None where it begins a new one.

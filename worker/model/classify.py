@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from worker.model.errors import ModelError, ModelErrorKind, one_line
+from worker.model.overflow_numbers import numbers_in
 
 MAX_RETRY_AFTER = 86_400.0  # a day: later than that, asking again costs less than a mistaken header
 _MAX_BODY = 20_000  # characters of an error body that are looked at
@@ -79,14 +80,33 @@ _CAPABILITIES = (  # what the text of a refused request says about what the mode
     ("images", r"unknown variant `image_url`|content must be a string"),
     ("tools", r"(?:not support|unsupported|no endpoints)[^.]{0,40}(?:tool|function call)"),
     ("tools", r"(?:tools?|function calling)\b[^.]{0,40}(?:not support|unsupported)|requires --jinja"),
+    ("tools", r"tool choice requires --enable-auto-tool-choice"),
     (
         "reasoning",
         r"reasoning(?:_content|_details)?\b[^.]{0,80}(?:not support|unsupported|not permitted|extra|must)",
     ),
     ("reasoning", r"(?:missing|must|expected|unknown|unrecognized)[^.]{0,60}\b(?:reasoning|thinking)"),
+    ("user_after_tool", r"unexpected role 'user' after role 'tool'|roles must alternate"),
+    ("user_after_tool", r"user (?:message|role|turn)[^.]{0,30}(?:follow|after)[^.]{0,30}\btool"),
+    ("system", r"system (?:role|message|prompt)s?[^.]{0,40}not (?:be )?(?:support|allow|enabled)"),
+    (
+        "system",
+        r"developer instruction is not enabled|(?:unsupported|unknown|invalid)[^.]{0,20}role[^.]{0,10}system",
+    ),
+    ("parallel_calls", r"single tool[- ]calls? at once|(?:only )?one tool call (?:per|at a)"),
+    ("ids", r"tool[ _]call[ _]id[^.]{0,80}(?:length of 9|a-z, A-Z, 0-9)"),
+    (
+        "null_content",
+        r"\bcontent\b[^.]{0,60}(?:none is not an allowed|(?:be|is|got|value) null|valid string)",
+    ),
+    ("null_content", r"null[^.]{0,30}\bcontent\b|expected a string, got null"),
+    ("streaming", r"\bstream(?:ing)?\b[^.]{0,40}(?:not (?:be )?support|unsupported)|verified to stream"),
+    ("streaming", r"(?:not support|unsupported)[^.]{0,30}\bstream(?:ing)?\b"),
+    ("max_output", r"max(?:_completion|_output)?_tokens\W[^.]{0,40}(?:too large|exceed|less than or equal)"),
+    ("max_output", r"at most \d+ (?:completion|output) tokens"),
     (
         "parameter",
-        r"unsupported[ _]parameter|(?:unknown|unrecognized|extra)[^.]{0,30}(?:parameter|argument|input|field)",
+        r"unsupported[ _](?:parameter|value)|(?:unknown|unrecognized|extra)[^.]{0,30}(?:parameter|argument|input|field)",
     ),
 )
 _CAPABILITY_TEXT = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _CAPABILITIES)
@@ -126,23 +146,26 @@ def endpoint_error(
     status: int,
     body: bytes | str | object,
     headers: Mapping[str, str],
-    secret: str = "",
+    mask: Callable[[str], str] = str,
     *,
     now: datetime | None = None,
 ) -> ModelError:
     """The error that an HTTP answer amounts to. `status` 200 is for an error that came as a normal answer.
 
     `headers` must look names up without regard to case, as an HTTP client's do (or have them in lower case). Endpoints
-    that echo the key have it masked: `secret`. `now` is what a Retry-After date is compared with.
+    that echo the key have it masked by `mask`. `now` is what a Retry-After date is compared with.
     """
     complaint = _read(body)
-    words = one_line(complaint.text.replace(secret, "***") if secret else complaint.text)
+    words = one_line(mask(complaint.text))
     effective = complaint.status or status if 200 <= status < 300 else status
     wait = retry_after(headers, complaint.text, now)
     kind, capability = _kind(effective, complaint, wait)
     shown = f"HTTP {effective}" if effective >= 300 else "an error inside HTTP 200"
     message = f"{origin}: {shown}: {words or 'no message'}"
-    return ModelError(kind, message, retry_after=wait, status=effective, capability=capability)
+    numbers = numbers_in(complaint.text, body)
+    return ModelError(
+        kind, message, retry_after=wait, status=effective, capability=capability, numbers=numbers
+    )
 
 
 def _kind(status: int, complaint: _Complaint, wait: float | None) -> tuple[ModelErrorKind, str | None]:

@@ -9,6 +9,7 @@ A cancelled call is no error: it raises `worker.cancel.Cancelled`.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 
 from storage.errors import SostenutoError
@@ -41,12 +42,23 @@ _HINTS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Tokens that an endpoint named in its refusal; None where it did not."""
+
+    window: int | None = None
+    prompt: int | None = None
+    max_output: int | None = None
+
+
 class ModelError(SostenutoError):
     """A model call failed; nothing of a partial answer is kept.
 
     `retry_after` is in seconds from now, None where the endpoint did not say. `status` is the HTTP status, or
     the code found in an error that came with status 200. `capability` names what a CAPABILITY error is about:
-    "images", "tools", "reasoning" or "parameter".
+    "images", "tools", "reasoning", "system", "user_after_tool", "parallel_calls", "ids", "null_content", "streaming",
+    "max_output" or "parameter". `numbers` are the tokens that the endpoint's words tell. `own_limit`: a limit of the
+    operator's settings was reached, nothing was asked.
     """
 
     def __init__(
@@ -58,12 +70,16 @@ class ModelError(SostenutoError):
         status: int | None = None,
         capability: str | None = None,
         hint: str | None = None,
+        numbers: Numbers | None = None,
+        own_limit: bool = False,
     ) -> None:
         super().__init__(message, hint=hint or _HINTS[kind])
         self.kind = kind
         self.retry_after = retry_after
         self.status = status
         self.capability = capability
+        self.numbers = numbers or Numbers()
+        self.own_limit = own_limit
 
 
 # What a terminal would act on: C0, DEL, C1, line separators, direction overrides; and lone surrogates.

@@ -11,23 +11,25 @@ import asyncio
 import contextlib
 import itertools
 import json
-import re
 import weakref
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import openai
+from openai._types import RequestOptions
 from openai.types.chat import ChatCompletionChunk
 
 from jobs.errors import ConfigurationError
+from jobs.model_settings import EndpointSettings
 from jobs.settings import Settings
 from worker.cancel import CancelToken
 from worker.model.assembly import ReplyBuilder
 from worker.model.classify import endpoint_error, is_error
 from worker.model.errors import ModelError, ModelErrorKind, one_line
 from worker.model.loop import ModelLoop, shared_loop
+from worker.model.routes import OPENAI_URL
 from worker.model.sse import EventParser
 from worker.model.types import ModelReply, ModelRequest
 from worker.model.wire import encode_request
@@ -37,7 +39,6 @@ CONNECT_TIMEOUT = 10.0
 # A compressed stream gains nothing here, and a small one could unpack to any size.
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 MAX_REPLY_BYTES = 64 * 1024 * 1024
-_DEFAULT_URL = "https://api.openai.com/v1"
 _NO_KEY = "none"  # local servers ask for no key, but the client package demands some text
 # A pool looks at all its connections for each request and each response: one pool spent half the loop's time on that
 # with 200 streams.
@@ -53,6 +54,10 @@ class Endpoint:
     api_key: str = field(repr=False)  # empty where the server asks for none
     idle_timeout: float  # longest silence, in seconds, before or within a reply
     total_timeout: float  # longest whole call, in seconds
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    azure: bool = False
+    api_version: str | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # besides the key
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Endpoint:
@@ -63,16 +68,29 @@ class Endpoint:
                 "no model endpoint is configured: OPENAI_API_KEY is not set",
                 hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for a local server, or SOSTENUTO_MODEL=scripted:PATH",
             )
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigurationError(
-                "OPENAI_API_KEY holds characters that no key has",
-                hint="set it again, without quotes or line ends",
-            )
+        _check_key("OPENAI_API_KEY", key)
         return cls(
-            base_url=settings.openai_base_url or _DEFAULT_URL,
+            base_url=settings.openai_base_url or OPENAI_URL,
             api_key=key,
             idle_timeout=settings.model_idle_timeout,
             total_timeout=settings.model_total_timeout,
+        )
+
+    @classmethod
+    def named(cls, endpoint: EndpointSettings, settings: Settings) -> Endpoint:
+        """One of the settings' endpoints. Raises ConfigurationError where a secret of it can be in no header."""
+        _check_key(endpoint.api_key_env or "", endpoint.key())
+        for name, value in endpoint.sent_headers().items():
+            _check_key(endpoint.headers[name], value)
+        return cls(
+            base_url=endpoint.base_url,
+            api_key=endpoint.key(),
+            idle_timeout=settings.model_idle_timeout,
+            total_timeout=settings.model_total_timeout,
+            headers=endpoint.sent_headers(),
+            azure=endpoint.dialect == "azure",
+            api_version=endpoint.api_version,
+            secrets=tuple(endpoint.secrets()),
         )
 
     @property
@@ -81,26 +99,25 @@ class Endpoint:
         parts = urlsplit(self.base_url)
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the endpoint"
 
-    @property
-    def is_openai(self) -> bool:
-        return (urlsplit(self.base_url).hostname or "").endswith("openai.com")
+    def path(self, model: str) -> str:
+        """Where chat completions are asked for, below the base URL."""
+        if self.azure and self.api_version:
+            return f"/openai/deployments/{quote(model, safe='')}/chat/completions"
+        return "/chat/completions"
+
+    def masked(self, text: str) -> str:
+        """The text without the endpoint's secrets."""
+        for secret in (self.api_key, *self.secrets):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    """Optional parameters as this endpoint takes them; learned from its refusals, for the life of the process."""
-
-    limit_field: str
-    include_usage: bool = True
-
-    def without(self, refusal: str) -> _Dialect | None:
-        """The dialect after a refusal, None where it is not about what we can change."""
-        if "stream_options" in refusal and self.include_usage:
-            return replace(self, include_usage=False)
-        if re.search(rf"\b{self.limit_field}\b", refusal):
-            other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-            return replace(self, limit_field=other[self.limit_field])
-        return None
+def _check_key(name: str, key: str) -> None:
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigurationError(
+            f"{name} holds characters that no key has", hint="set it again, without quotes or line ends"
+        )
 
 
 class OpenAIModel:
@@ -109,7 +126,6 @@ class OpenAIModel:
     def __init__(self, endpoint: Endpoint, loop: ModelLoop | None = None) -> None:
         self.endpoint = endpoint
         self._loop = loop or shared_loop()
-        self._dialect = _Dialect("max_completion_tokens" if endpoint.is_openai else "max_tokens")
         # Connections belong to the loop that opened them; a stopped loop takes its clients with it.
         self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Iterator[openai.AsyncOpenAI]] = (
             weakref.WeakKeyDictionary()
@@ -119,24 +135,10 @@ class OpenAIModel:
         return f"OpenAIModel({self.endpoint!r})"
 
     def complete(self, request: ModelRequest, cancel: CancelToken) -> ModelReply:
-        """One request, one whole reply; see `Model`. A partial reply is thrown away whole.
-
-        A refused optional parameter (`stream_options`, the name of the output limit) is left out at once and
-        remembered: that is the only thing asked twice.
-        """
-        dialect = self._dialect
-        for _ in range(2):
-            try:
-                return self._ask(request, dialect, cancel)
-            except ModelError as error:
-                adapted = dialect.without(str(error)) if error.capability == "parameter" else None
-                if adapted is None:
-                    raise
-                self._dialect = dialect = adapted
-        return self._ask(request, dialect, cancel)
-
-    def _ask(self, request: ModelRequest, dialect: _Dialect, cancel: CancelToken) -> ModelReply:
-        body = encode_request(request, dialect.limit_field, dialect.include_usage)
+        """One request, one whole reply; see `Model`. A partial reply is thrown away whole. Nothing is asked twice."""
+        body = encode_request(request)
+        if request.tape is not None:
+            request.tape.sent(body)
         return self._loop.run(lambda: self._call(request, body), cancel)
 
     async def _call(self, request: ModelRequest, body: bytes) -> ModelReply:
@@ -145,10 +147,10 @@ class OpenAIModel:
         try:
             async with (
                 asyncio.timeout(self.endpoint.total_timeout) as deadline,
-                self._open(request.label, body) as response,
+                self._open(request, body) as response,
             ):
                 answered = True
-                await self._read(response, builder, deadline)
+                await self._read(request, response, builder, deadline)
         except TimeoutError:
             if not builder.ended:
                 kind = ModelErrorKind.INTERRUPTED if answered else ModelErrorKind.TRANSIENT
@@ -156,27 +158,28 @@ class OpenAIModel:
         return builder.reply()
 
     @contextlib.asynccontextmanager
-    async def _open(self, label: str, body: bytes) -> AsyncIterator[httpx2.Response]:
+    async def _open(self, request: ModelRequest, body: bytes) -> AsyncIterator[httpx2.Response]:
         """The response, its body still to come. Raises ModelError for every way of not getting one."""
         try:
             stream = await self._client().post(
-                "/chat/completions",
+                self.endpoint.path(request.model),
                 cast_to=ChatCompletionChunk,
                 content=body,
-                options={
-                    "headers": {**_HEADERS, CALL_HEADER: one_line(label).encode("ascii", "replace").decode()}
-                },
+                options=self._options(request),
                 stream=True,
                 stream_cls=openai.AsyncStream[ChatCompletionChunk],
             )
         except openai.APIStatusError as error:
             response = error.response
+            if request.tape is not None:
+                request.tape.answered(response.status_code, response.headers)
+                request.tape.received(response.content)
             raise endpoint_error(
                 self.endpoint.origin,
                 response.status_code,
                 response.content,
                 response.headers,
-                self.endpoint.api_key,
+                self.endpoint.masked,
             ) from None
         except openai.APITimeoutError:
             raise self._error(ModelErrorKind.TRANSIENT, f"no answer within {self._patience}") from None
@@ -189,19 +192,40 @@ class OpenAIModel:
         finally:
             await stream.response.aclose()
 
+    def _options(self, request: ModelRequest) -> RequestOptions:
+        headers: dict[str, str | openai.Omit] = dict(_HEADERS)
+        headers[CALL_HEADER] = one_line(request.label).encode("ascii", "replace").decode()
+        options: RequestOptions = {"headers": headers}
+        if self.endpoint.azure:
+            headers |= {"Authorization": openai.Omit(), "api-key": self.endpoint.api_key}
+            if self.endpoint.api_version:
+                options["params"] = {"api-version": self.endpoint.api_version}
+        if not request.rules.streaming:  # silent until it is whole
+            headers["Accept"] = "application/json"
+            connect = min(CONNECT_TIMEOUT, self.endpoint.idle_timeout)
+            options["timeout"] = httpx2.Timeout(self.endpoint.total_timeout, connect=connect)
+        return options
+
     async def _read(
-        self, response: httpx2.Response, builder: ReplyBuilder, deadline: asyncio.Timeout
+        self,
+        request: ModelRequest,
+        response: httpx2.Response,
+        builder: ReplyBuilder,
+        deadline: asyncio.Timeout,
     ) -> None:
         """Everything up to the stream's end. Raises ModelError unless the reply ended properly."""
+        if request.tape is not None:
+            request.tape.answered(response.status_code, response.headers)
         content_type = response.headers.get("content-type", "")
         if "html" in content_type:
             raise self._error(ModelErrorKind.TRANSIENT, "answers with a web page, not as a model endpoint")
         try:
             if "json" in content_type:
-                self._take(b"".join([chunk async for chunk in self._chunks(response)]), builder)
+                whole = b"".join([chunk async for chunk in self._chunks(request, response)])
+                self._take(whole, builder)
                 builder.end()
             else:
-                await self._read_events(response, builder, deadline)
+                await self._read_events(request, response, builder, deadline)
         except httpx2.ReadTimeout:
             if not builder.ended:
                 raise self._interrupted(f"nothing came for {self._patience}") from None
@@ -212,11 +236,15 @@ class OpenAIModel:
             raise self._interrupted(f"the stream cannot be read: {type(error).__name__}") from None
 
     async def _read_events(
-        self, response: httpx2.Response, builder: ReplyBuilder, deadline: asyncio.Timeout
+        self,
+        request: ModelRequest,
+        response: httpx2.Response,
+        builder: ReplyBuilder,
+        deadline: asyncio.Timeout,
     ) -> None:
         parser = EventParser()
         hurried = False
-        async for chunk in self._chunks(response):
+        async for chunk in self._chunks(request, response):
             for payload in parser.feed(chunk):
                 self._take(payload, builder)
             if builder.ended and not hurried:
@@ -229,10 +257,12 @@ class OpenAIModel:
         if not builder.ended:
             raise self._interrupted("the stream ended before the reply did")
 
-    async def _chunks(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, request: ModelRequest, response: httpx2.Response) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)
+            if request.tape is not None:
+                request.tape.received(chunk)
             if size > MAX_REPLY_BYTES:
                 raise self._interrupted(f"the reply is larger than {MAX_REPLY_BYTES} bytes")
             yield chunk
@@ -243,7 +273,7 @@ class OpenAIModel:
             return
         answer = json.loads(payload.decode("utf-8"))
         if is_error(answer):
-            raise endpoint_error(self.endpoint.origin, 200, answer, {}, self.endpoint.api_key)
+            raise endpoint_error(self.endpoint.origin, 200, answer, {}, self.endpoint.masked)
         if isinstance(answer, dict):
             builder.add(answer)
 
@@ -276,6 +306,7 @@ class OpenAIModel:
                 base_url=self.endpoint.base_url,
                 max_retries=0,
                 timeout=timeout,
+                default_headers=self.endpoint.headers,
                 http_client=httpx2.AsyncClient(
                     limits=limits, timeout=timeout, verify=trust, follow_redirects=False
                 ),

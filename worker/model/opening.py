@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs.errors import ConfigurationError
 from jobs.settings import Settings
+from worker.model.routes import endpoint_settings, route_of
 from worker.model.scripted import PREFIX, ScriptedModel
 from worker.model.types import Model
 
@@ -23,4 +24,7 @@ def open_model(settings: Settings, name: str | None = None) -> Model:
         return ScriptedModel.load(spec)
     from worker.model.openai_client import Endpoint, OpenAIModel  # half a second, which scripts need not pay
 
-    return OpenAIModel(Endpoint.from_settings(settings))
+    route = route_of(settings, spec)
+    if route.endpoint is None:
+        return OpenAIModel(Endpoint.from_settings(settings))
+    return OpenAIModel(Endpoint.named(endpoint_settings(settings, route), settings))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from worker.model.errors import ModelError, ModelErrorKind
+from worker.model.rules import Rules
 
 if TYPE_CHECKING:
     from worker.cancel import CancelToken
@@ -21,6 +23,7 @@ class ToolCall:
     name: str
     arguments: str
     raw_id: str | None = None  # what the endpoint called it: may be empty, doubled, too long
+    extra: dict[str, Any] | None = None  # what the endpoint wants back with the call (`extra_content`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +52,36 @@ class ModelReply:
     model: str
     refusal: str | None = None
     reasoning: dict[str, Any] | None = None
+    adapted: tuple[str, ...] = ()  # refusals that the call met and worked around
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One Chat Completions request. `label` is "job/visit/epoch"; messages are sent as they stand."""
+    """One Chat Completions request. `label` is "job/visit/epoch"; messages are sent as they stand.
+
+    `rules` decide the optional members; `tape`, where there is one, hears the bytes of both directions.
+    """
 
     model: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     max_output_tokens: int | None
     label: str
+    rules: Rules = field(default_factory=Rules)
+    tape: Tape | None = field(default=None, compare=False)
+
+
+class Tape(Protocol):
+    """Listens to one call. Called on the model loop's thread; must neither block nor raise."""
+
+    def sent(self, body: bytes) -> None:
+        """The request's body."""
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """The response's head."""
+
+    def received(self, chunk: bytes) -> None:
+        """A piece of the response's body."""
 
 
 class Model(Protocol):

@@ -34,14 +34,20 @@ def clean_value(value: Any) -> Any:
     return value
 
 
-def encode_request(request: ModelRequest, limit_field: str, include_usage: bool) -> bytes:
-    """The body of a streamed Chat Completions request: valid UTF-8 without NUL, whatever the messages hold."""
-    payload: dict[str, Any] = {"model": request.model, "messages": request.messages, "stream": True}
+def encode_request(request: ModelRequest) -> bytes:
+    """The body of a Chat Completions request by its rules: valid UTF-8 without NUL, whatever the messages hold."""
+    rules = request.rules
+    payload: dict[str, Any] = {
+        "model": request.model,
+        "messages": request.messages,
+        "stream": rules.streaming,
+    }
+    payload |= rules.parameters or {}
     if request.tools:
         payload["tools"] = request.tools
     if request.max_output_tokens is not None:
-        payload[limit_field] = request.max_output_tokens
-    if include_usage:
+        payload[rules.limit_field] = request.max_output_tokens
+    if rules.include_usage and rules.streaming:
         payload["stream_options"] = {"include_usage": True}
     try:
         body = _dump(payload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.audit import note
 from jobs.errors import IllegalTransition, UsageError
 from jobs.installation import Installation
 from jobs.questions import chosen_answer
@@ -64,6 +65,7 @@ def _deliver(
             hint="put long material into a file: sostenuto files put",
         )
     with job_tx(installation.db, job_id, owner) as job:
+        note(job, "reply" if must_answer else "comment", author)
         comment, woken = _store(job, text, author, must_answer=must_answer)
     if woken:
         installation.wakeups.send_and_wait(AGENT_QUEUE, job_id)

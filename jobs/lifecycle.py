@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jobs.audit import note
 from jobs.errors import IllegalTransition, JobNotFound, UsageError
 from jobs.installation import Installation
 from jobs.questions import question_reason
@@ -47,6 +48,7 @@ def pause(installation: Installation, job_id: str, owner: str | None, actor: str
     Raises IllegalTransition for a finished job.
     """
     with job_tx(installation.db, job_id, owner) as job:
+        note(job, "pause", actor)
         state = State(job.row["state"])
         if state is State.RUNNING:
             if not job.row["pause_requested"]:
@@ -69,6 +71,7 @@ def resume(installation: Installation, job_id: str, owner: str | None, actor: st
     """
     limits = budget.given()
     with job_tx(installation.db, job_id, owner) as job:
+        note(job, "resume", actor, **limits)
         state = State(job.row["state"])
         if state is State.RUNNING and (job.row["pause_requested"] or limits):
             what = "pause_withdrawn" if job.row["pause_requested"] else "budget_raised"
@@ -89,6 +92,7 @@ def cancel(installation: Installation, job_id: str, owner: str | None, actor: st
     Cancelling a cancelled job changes nothing. Raises IllegalTransition for a job that ended otherwise.
     """
     with job_tx(installation.db, job_id, owner) as job:
+        note(job, "cancel", actor)
         state = State(job.row["state"])
         has_children = job.row["children_open"] > 0
         cascades = job.row["cascade_pending"] or (has_children and state is not State.CANCELLED)
@@ -131,6 +135,7 @@ def retry(
     """
     hint = "only a failed, aborted or cancelled job can be retried; follow up a succeeded one with a new job"
     with job_tx(installation.db, job_id, owner) as job:
+        note(job, "retry", actor, model=model)
         values: dict[str, Any] = {
             "reason": Reason.RETRIED,
             "completed_at": None,

@@ -9,6 +9,7 @@ from typing import Any
 
 import uuid_utils
 
+from jobs import audit
 from jobs.errors import InvalidInstruction, JobNotFound, UsageError
 from jobs.installation import Installation
 from jobs.lifecycle import Budget
@@ -79,6 +80,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
             NewEvent(
                 "submit", owner, None, State.QUEUED, {"piece": choice.piece.name, "chosen": choice.reason}
             ),
+            audit=audit.entry("submit", owner, job_id, piece=choice.piece.name, files=len(request.files)),
         )
     except Exception:
         discard_files_unless_stored(installation, job_id)

@@ -60,6 +60,11 @@ class WorkerSpec:
         command += ["--queues", ",".join(self.queues), "--name", self.name]
         return command if self.concurrency is None else [*command, "--concurrency", str(self.concurrency)]
 
+    @property
+    def title(self) -> str:
+        """For sentences."""
+        return f"the worker {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class WebSpec(WorkerSpec):
@@ -69,6 +74,10 @@ class WebSpec(WorkerSpec):
 
     def command(self) -> list[str]:
         return [sys.executable, "-P", "-m", "jobs.cli", "web", "--with-parent", "--port", str(self.port)]
+
+    @property
+    def title(self) -> str:
+        return "the web server"
 
 
 class WorkerChild:
@@ -273,7 +282,7 @@ def _started(spec: WorkerSpec) -> WorkerChild:
         return WorkerChild(spec)
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise SostenutoError(f"{spec.name} cannot be started: {reason}") from error
+        raise SostenutoError(f"{spec.title} cannot be started: {reason}") from error
 
 
 def _signal(children: Sequence[WorkerChild], number: signal.Signals) -> None:
@@ -286,7 +295,7 @@ def _failure(child: WorkerChild, code: int) -> WorkerFailed:
     lines = child.log_lines()
     said = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), None)
     hint = next((line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")), None)
-    message = said or f"{child.spec.name} {ending_text(code)} at its start"
+    message = said or f"{child.spec.title} {ending_text(code)} at its start"
     return WorkerFailed(message, hint=hint or f"its log: {child.spec.log}", exit_code=code)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from storage.audit import AuditRecord, add_record
 from storage.engine import Database, wall_clock
 from storage.models import api_tokens
 from storage.text import clean_text
@@ -32,10 +33,18 @@ _VALID = sa.and_(
 
 
 def insert_token(
-    db: Database, token_id: str, digest: str, *, owner: str, scopes: list[str], lifetime: float | None
+    db: Database,
+    token_id: str,
+    digest: str,
+    *,
+    owner: str,
+    scopes: list[str],
+    lifetime: float | None,
+    audit: AuditRecord,
 ) -> TokenRow:
     """Stores a token that is valid for `lifetime` seconds from now, None: until it is revoked."""
     with db.write() as conn:
+        add_record(conn, audit)
         row = conn.execute(
             sa.insert(api_tokens)
             .values(
@@ -74,7 +83,7 @@ def list_tokens(db: Database) -> list[TokenRow]:
         return [TokenRow(**row) for row in conn.execute(statement).mappings()]
 
 
-def revoke_token(db: Database, token_id: str) -> TokenRow | None:
+def revoke_token(db: Database, token_id: str, audit: AuditRecord) -> TokenRow | None:
     """Makes the token invalid from this commit on; None where there is none. A second time changes nothing."""
     with db.write() as conn:
         row = conn.execute(
@@ -84,4 +93,6 @@ def revoke_token(db: Database, token_id: str) -> TokenRow | None:
             .returning(*_COLUMNS)
         )
         found = row.mappings().one_or_none()
+        if found is not None:
+            add_record(conn, audit)
     return None if found is None else TokenRow(**found)

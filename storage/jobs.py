@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from storage.audit import AuditRecord, add_record
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
@@ -23,9 +24,15 @@ JobRow = dict[str, Any]  # every column of the job; `worker` too where a read jo
 
 
 def insert_job(
-    db: Database, values: dict[str, Any], instruction: str, piece: dict[str, Any], event: NewEvent
+    db: Database,
+    values: dict[str, Any],
+    instruction: str,
+    piece: dict[str, Any],
+    event: NewEvent,
+    *,
+    audit: AuditRecord | None = None,
 ) -> tuple[str, bool]:
-    """Inserts a job with its inputs and first history row in one transaction: (id, True).
+    """Inserts a job with its inputs, first history row and audit record in one transaction: (id, True).
 
     Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, False).
     """
@@ -42,6 +49,8 @@ def insert_job(
             if existing is None:
                 raise
             return existing, False
+        if audit is not None:
+            add_record(conn, audit)
         crash_point(CrashPoint.SUBMIT_COMMITTING)
     crash_point(CrashPoint.SUBMIT_COMMITTED)
     return str(values["id"]), True

@@ -365,3 +365,19 @@ sessions = sa.Table(
     sa.Column("revoked_at", sa.Double),
     sa.UniqueConstraint("hash"),
 )
+
+# Who did what. Without foreign keys: it outlives the jobs that it tells of. Triggers refuse changes (see the migration).
+audit_log = sa.Table(
+    "audit_log",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("via", sa.Text, nullable=False),  # cli | api | page | worker
+    sa.Column("credential", sa.Text),  # the id of a token or session
+    sa.Column("address", sa.Text),
+    sa.Column("job_id", sa.Text),
+    sa.Column("data", Json),
+)
+sa.Index("ix_audit_log_job", audit_log.c.job_id, audit_log.c.id, sqlite_where=audit_log.c.job_id.isnot(None), postgresql_where=audit_log.c.job_id.isnot(None))  # fmt: skip

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import Connection
 
+from storage.audit import AuditRecord, add_record
 from storage.engine import Database, wall_clock
 from storage.models import cooldowns, locks, workers
 from storage.text import clean_text
@@ -44,6 +45,8 @@ def register_worker(db: Database, values: dict[str, Any]) -> None:
     now = wall_clock()
     with db.write() as conn:
         conn.execute(sa.delete(workers).where(workers.c.seen_at < wall_clock() - FORGET_WORKERS_SECONDS))
+        told = {"sandbox": values["sandbox"], "queues": values["queues"]}
+        add_record(conn, AuditRecord("worker_started", values["name"], "worker", data=told))
         _upsert(db, conn, workers, "name", values | {"started_at": now, "seen_at": now, "stopped_at": None})
 
 

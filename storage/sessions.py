@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
+from storage.audit import AuditRecord, add_record
 from storage.engine import Database, wall_clock
 from storage.models import login_codes, sessions
 from storage.text import clean_text
@@ -29,12 +30,15 @@ class SessionRow:
 _COLUMNS = [sessions.c[name] for name in SessionRow.__slots__]
 
 
-def insert_login_code(db: Database, digest: str, *, owner: str, scopes: list[str], lifetime: float) -> float:
+def insert_login_code(
+    db: Database, digest: str, *, owner: str, scopes: list[str], lifetime: float, audit: AuditRecord
+) -> float:
     """Stores a code that can be used once within `lifetime` seconds; returns until when. Old ones go."""
     with db.write() as conn:
         conn.execute(
             sa.delete(login_codes).where(login_codes.c.expires_at < wall_clock() - KEEP_ENDED_SECONDS)
         )
+        add_record(conn, audit)
         values = {"hash": digest, "owner": clean_text(owner), "scopes": scopes, "created_at": wall_clock()}
         statement = sa.insert(login_codes).values(**values, expires_at=wall_clock() + lifetime)
         until: float = conn.execute(statement.returning(login_codes.c.expires_at)).scalar_one()
@@ -42,11 +46,17 @@ def insert_login_code(db: Database, digest: str, *, owner: str, scopes: list[str
 
 
 def exchange_login_code(
-    db: Database, code_digest: str, session_id: str, session_digest: str, lifetime: float
+    db: Database,
+    code_digest: str,
+    session_id: str,
+    session_digest: str,
+    lifetime: float,
+    *,
+    audit: AuditRecord,
 ) -> SessionRow | None:
     """Uses the code up and makes a session of `lifetime` seconds for its owner, both or neither.
 
-    None where the code is unknown, used or expired. Of two at the same time, one gets the session.
+    `audit` is completed with whom it lets in. None where the code is unknown, used or expired. Of two at the same time, one gets the session.
     """
     usable = sa.and_(
         login_codes.c.hash == code_digest,
@@ -75,7 +85,9 @@ def exchange_login_code(
             )
             .returning(*_COLUMNS)
         )
-        return SessionRow(**made.mappings().one())
+        session = SessionRow(**made.mappings().one())
+        add_record(conn, replace(audit, actor=session.owner, credential=session.id))
+        return session
 
 
 def _valid(idle_seconds: float) -> sa.ColumnElement[bool]:
@@ -112,9 +124,10 @@ def valid_session_ids(db: Database, session_ids: Collection[str], idle_seconds: 
         return set(conn.execute(statement).scalars())
 
 
-def revoke_session(db: Database, session_id: str) -> None:
+def revoke_session(db: Database, session_id: str, audit: AuditRecord) -> None:
     """Makes the session invalid from this commit on. A second time changes nothing."""
     with db.write() as conn:
+        add_record(conn, audit)
         conn.execute(
             sa.update(sessions)
             .where(sessions.c.id == session_id, sessions.c.revoked_at.is_(None))

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from jobs.api import (
+    audit_routes,
     file_routes,
     job_routes,
     problems,
@@ -87,6 +88,7 @@ def create_api(installation: Installation) -> FastAPI:
         file_routes,
         system_routes,
         session_routes,
+        audit_routes,
         page_routes,
     )
     for module in routes:

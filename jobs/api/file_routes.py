@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, cast
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from jobs import views
 from jobs.api.problems import Problem
 from jobs.api.routing import FilesReader, FilesWriter, Installed
 from jobs.api.tokens import Principal
+from jobs.audit import record
 from jobs.errors import FileRejected, NotFound
 from jobs.installation import Installation
 from jobs.submit import workspace_limits
@@ -92,6 +94,7 @@ def get_file(  # noqa: PLR0917  FastAPI passes them by name
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         headers["Content-Length"] = str(stop - start)
         file.seek(start)
+        record(installation, "download", principal.owner, job_id, path=path, size=stop - start)
     except BaseException:
         file.close()
         raise
@@ -126,6 +129,8 @@ async def put_file(
         spool.seek(0)
         source = cast(BinaryIO, spool)  # all that is done with it is to read
         await run_in_threadpool(store_file, root, path, source, limits)
+    noted = partial(record, installation, "upload", principal.owner, job_id, path=path, size=size)
+    await run_in_threadpool(noted)
     return {"path": path, "size": size}
 
 
@@ -138,6 +143,7 @@ def get_workspace(job_id: str, installation: Installed, principal: FilesReader) 
         for entry in list_workspace(root, most=installation.settings.max_workspace_files).entries
         if entry.kind == "file"
     ]
+    record(installation, "download", principal.owner, job_id, path="workspace.zip", files=len(names))
     headers = {"Content-Disposition": _attachment(f"{job_id}.zip")}
     return StreamingResponse(_zipped(root, names), headers=headers, media_type="application/zip")
 

@@ -15,9 +15,11 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from jobs.api.denials import DENIED, Denial, DenialLog
 from jobs.api.problems import Problem, problem_response, response_to
 from jobs.api.sessions import COOKIE, COOKIE_PREFIX, session_principal
 from jobs.api.tokens import PREFIX, Principal, authenticate
+from jobs.audit import Source, coming_from
 from jobs.errors import SostenutoError
 from jobs.installation import Installation
 from jobs.web.login import login_page
@@ -49,15 +51,18 @@ class Gate:
     def __init__(self, app: ASGIApp, installation: Installation, hosts: Collection[str]) -> None:
         self._app = app
         self._installation = installation
+        self._denials = DenialLog(installation.db)
         self._hosts = LOCAL_HOSTS | {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)  # the lifespan; there are no web sockets to reach
+            await self._live(scope, receive, send)  # the lifespan; there are no web sockets to reach
             return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] in DENIED:
+                    self._note_denial(scope, message["status"])
                 headers = MutableHeaders(scope=message)
                 for name, value in _ANSWER_HEADERS.items():
                     headers[name] = value
@@ -70,7 +75,30 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
             return
-        await self._app(scope, self._limited(headers, receive), send_with_headers)
+        with coming_from(_source(scope)):
+            await self._app(scope, self._limited(headers, receive), send_with_headers)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._denials.start()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            await to_thread.run_sync(self._denials.stop)
+
+    def _note_denial(self, scope: Scope, status: int) -> None:
+        source, principal = _source(scope), _principal_in(scope)
+        self._denials.note(
+            Denial(
+                status,
+                scope["method"],
+                scope["path"],
+                Headers(scope=scope).get("host", ""),
+                source.address or "",
+                principal.owner if principal else "",
+                source.credential,
+                is_admin=principal is not None and principal.is_admin,
+            )
+        )
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
@@ -133,6 +161,20 @@ class Gate:
             return message
 
         return limited
+
+
+def _principal_in(scope: Scope) -> Principal | None:
+    principal = scope.get("state", {}).get("principal")
+    return principal if isinstance(principal, Principal) else None
+
+
+def _source(scope: Scope) -> Source:
+    """For the audit log: the door and the credential of a request that has passed."""
+    principal = _principal_in(scope)
+    address = scope["client"][0] if scope.get("client") else None
+    if principal is None:
+        return Source("page" if is_page(scope["path"]) else "api", None, address)
+    return Source("page" if principal.kind == "session" else "api", principal.token_id, address)
 
 
 def principal_of(request: Request) -> Principal:

@@ -47,6 +47,8 @@ JobsReader = Annotated[Principal, Depends(_needs(Scope.JOBS_READ))]
 JobsWriter = Annotated[Principal, Depends(_needs(Scope.JOBS_WRITE))]
 FilesReader = Annotated[Principal, Depends(_needs(Scope.FILES_READ))]
 FilesWriter = Annotated[Principal, Depends(_needs(Scope.FILES_WRITE))]
+MetricsReader = Annotated[Principal, Depends(_needs(Scope.METRICS_READ))]
+Administrator = Annotated[Principal, Depends(_needs(Scope.ADMIN))]
 
 
 def _read_job(job_id: str, installation: Installed, principal: JobsReader) -> JobView:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from jobs.api.tokens import LONGEST_LIFETIME
 from jobs.lifecycle import Budget
 from jobs.states import TERMINAL, State
 from jobs.views import JobView, iso
@@ -83,6 +84,24 @@ class RetryBody(_Body):
     """Another model, if wanted."""
 
     model: Label | None = None
+
+
+class TokenBody(_Body):
+    """A token to make."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"owner": "ann", "scopes": ["jobs:read"], "expires_in": 86400}]}
+    )
+
+    owner: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="default: the caller"
+    )
+    scopes: Annotated[list[str], Field(min_length=1, max_length=20)] | None = Field(
+        default=None, description="default: all that concern jobs and files"
+    )
+    expires_in: Annotated[float, Field(gt=0, le=LONGEST_LIFETIME)] | None = Field(
+        default=90 * 86_400.0, description="seconds; null: until it is revoked"
+    )
 
 
 class Page(BaseModel):

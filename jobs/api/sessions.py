@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.api.tokens import Principal, Scope
+from jobs.audit import entry
 from storage import sessions
 from storage.engine import Database
 from storage.sessions import SessionRow
@@ -42,7 +43,14 @@ def create_login_code(db: Database, owner: str, lifetime: float = CODE_SECONDS) 
     """A code that lets one browser in as `owner`, with every scope: for who can run commands on this machine."""
     text = "".join(secrets.choice(_CODE_CHARS) for _ in range(_CODE_LENGTH))
     scopes = [str(scope) for scope in Scope]
-    until = sessions.insert_login_code(db, _code_digest(text), owner=owner, scopes=scopes, lifetime=lifetime)
+    until = sessions.insert_login_code(
+        db,
+        _code_digest(text),
+        owner=owner,
+        scopes=scopes,
+        lifetime=lifetime,
+        audit=entry("login_code_created", owner),
+    )
     return LoginCode("-".join(text[start : start + 5] for start in range(0, _CODE_LENGTH, 5)), until)
 
 
@@ -52,7 +60,12 @@ def log_in(db: Database, code: str) -> tuple[str, SessionRow] | None:
         return None
     value = COOKIE_PREFIX + secrets.token_urlsafe(32)
     row = sessions.exchange_login_code(
-        db, _code_digest(code), "s" + secrets.token_hex(8), _digest(value), LONGEST_SECONDS
+        db,
+        _code_digest(code),
+        "s" + secrets.token_hex(8),
+        _digest(value),
+        LONGEST_SECONDS,
+        audit=entry("login", ""),
     )
     return None if row is None else (value, row)
 
@@ -74,7 +87,7 @@ def csrf_of(cookie_value: str) -> str:
 
 def log_out(db: Database, principal: Principal) -> None:
     """Ends the principal's session: the cookie is worth nothing from then on, and its streams end."""
-    sessions.revoke_session(db, principal.token_id)
+    sessions.revoke_session(db, principal.token_id, entry("logout", principal.owner))
 
 
 class Throttle:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from jobs.audit import entry
 from jobs.errors import NotFound, UsageError, did_you_mean
 from jobs.views import iso
 from storage import accounts
@@ -27,10 +28,11 @@ class Scope(StrEnum):
     JOBS_WRITE = "jobs:write"
     FILES_READ = "files:read"
     FILES_WRITE = "files:write"
+    METRICS_READ = "metrics:read"
     ADMIN = "admin"
 
 
-DEFAULT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.ADMIN)
+DEFAULT_SCOPES = (Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.FILES_READ, Scope.FILES_WRITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,16 @@ class Principal:
     def sees(self) -> str | None:
         return None if self.is_admin else self.owner
 
+    def may_grant(self, scopes: Iterable[str]) -> bool:
+        """Nobody gives more than they have."""
+        return self.is_admin or self.scopes.issuperset(scopes)
+
     def may(self, scope: Scope) -> bool:
         return self.is_admin or scope in self.scopes
 
 
 def create_token(
-    db: Database, owner: str, scopes: Iterable[str], lifetime: float | None
+    db: Database, owner: str, scopes: Iterable[str], lifetime: float | None, actor: str | None = None
 ) -> tuple[str, TokenRow]:
     """A new token and its stored row. This is the only time that the token itself is known.
 
@@ -77,7 +83,10 @@ def create_token(
         raise UsageError("a token lives for more than nothing and at most ten years", hint="or: never")
     token = PREFIX + secrets.token_urlsafe(32)
     token_id = secrets.token_hex(5)
-    row = accounts.insert_token(db, token_id, _digest(token), owner=owner, scopes=named, lifetime=lifetime)
+    noted = entry("token_created", actor or owner, token=token_id, owner=owner, scopes=named)
+    row = accounts.insert_token(
+        db, token_id, _digest(token), owner=owner, scopes=named, lifetime=lifetime, audit=noted
+    )
     return token, row
 
 
@@ -89,9 +98,9 @@ def authenticate(db: Database, token: str) -> Principal | None:
     return None if row is None else Principal(row.id, row.owner, frozenset(row.scopes))
 
 
-def revoke(db: Database, token_id: str) -> TokenRow:
+def revoke(db: Database, token_id: str, actor: str = "") -> TokenRow:
     """From now on no request with this token is answered. Raises NotFound."""
-    row = accounts.revoke_token(db, token_id)
+    row = accounts.revoke_token(db, token_id, entry("token_revoked", actor, token=token_id))
     if row is None:
         raise NotFound(f"there is no token {token_id}", hint="list them with: sostenuto tokens list")
     return row

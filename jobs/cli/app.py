@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.cli import (
+    auditing,
     control,
     demo,
     files,
@@ -76,6 +77,7 @@ def command_tree() -> Any:
     app.command("worker")(operating.worker)
     app.command("web")(web.web)
     app.add_typer(_group("Tokens of the HTTP API.", TOKENS), name="tokens")
+    app.command("audit")(auditing.audit)
     app.add_typer(_group("The database's schema.", DATABASE), name="db")
     app.callback(invoke_without_command=True)(_root)
     return typer.main.get_command(app)

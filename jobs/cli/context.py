@@ -25,9 +25,10 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 @contextmanager
 def opened() -> Iterator[Installation]:
     """The installation of this folder or environment, closed at the end of the block."""
+    from jobs.audit import Source, coming_from
     from jobs.installation import open_installation
 
-    with open_installation(load()) as installation:
+    with open_installation(load()) as installation, coming_from(Source("cli")):
         yield installation
 
 

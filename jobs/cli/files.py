@@ -63,11 +63,13 @@ def get(
     json: options.Json = False,
 ) -> None:
     """Copy a file out of the workspace."""
+    from jobs.audit import record
     from jobs.workspace import open_file, workspace_path
 
     with opened_job(job) as (installation, job_id):
         root = workspace_path(installation.settings.data_dir, job_id)
         with open_file(root, path) as source:
+            record(installation, "download", installation.settings.owner, job_id, path=path)
             if to is not None and str(to) == "-":
                 shutil.copyfileobj(source, sys.stdout.buffer)
                 return
@@ -95,6 +97,7 @@ def put(
     json: options.Json = False,
 ) -> None:
     """Copy a file into the workspace, replacing an older one of that name."""
+    from jobs.audit import record
     from jobs.workspace import Limits, store_file, workspace_path
 
     inside = path or f"input/{file.name}"
@@ -104,6 +107,7 @@ def put(
         settings = installation.settings
         limits = Limits(settings.max_file_bytes, settings.max_workspace_bytes, settings.max_workspace_files)
         size = store_file(workspace_path(settings.data_dir, job_id), inside, file, limits)
+        record(installation, "upload", settings.owner, job_id, path=inside, size=size)
     if json:
         print(to_json({"path": inside, "size": size}))
     else:

@@ -35,7 +35,7 @@ def create(
     lifetime = None if expires == NEVER else _span(expires)
     with opened() as installation:
         given = installation.settings.owner if owner is None else owner
-        token, row = create_token(installation.db, given, named, lifetime)
+        token, row = create_token(installation.db, given, named, lifetime, installation.settings.owner)
     if json:
         print(to_json({"token": token, **token_dict(row)}))
         return
@@ -99,7 +99,7 @@ def revoke(
     from jobs.api import tokens
 
     with opened() as installation:
-        row = tokens.revoke(installation.db, token)
+        row = tokens.revoke(installation.db, token, installation.settings.owner)
     if json:
         print(to_json(tokens.token_dict(row)))
     else:

@@ -134,9 +134,10 @@ def _sandbox_text(settings: Settings, pids: Sequence[int]) -> str:
 
 
 def _login_facts(settings: Settings, url: str) -> dict[str, str]:
+    from jobs.audit import Source, coming_from
     from jobs.installation import open_installation
 
-    with open_installation(settings) as installation:
+    with open_installation(settings) as installation, coming_from(Source("cli")):
         return login_facts(installation, url)
 
 

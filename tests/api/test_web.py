@@ -133,7 +133,12 @@ def test_a_port_that_is_taken_is_one_line(cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["web"], ["tokens"], *(["tokens", name] for name in ("create", "list", "revoke", "login-code"))],
+    [
+        ["web"],
+        ["audit"],
+        ["tokens"],
+        *(["tokens", name] for name in ("create", "list", "revoke", "login-code")),
+    ],
 )
 def test_the_commands_have_help_and_are_documented(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: list[str]

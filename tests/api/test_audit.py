@@ -45,8 +45,8 @@ def test_what_a_token_does_to_a_job_is_recorded_once_each(api: Api) -> None:
     client.post(f"{here}/comments", json={"text": "secret words"})
     client.post(f"{here}/pause")
     client.post(f"{here}/resume", json={"budget": {"max_steps": 9}})
-    client.put(f"{here}/files/input/a%0A.txt", content=b"x")
-    client.get(f"{here}/files/input/a%0A.txt")
+    client.put(f"{here}/files/input/a.txt", content=b"x")
+    client.get(f"{here}/files/input/a.txt")
     client.get(f"{here}/workspace.zip")
     client.post(f"{here}/cancel")
     client.post(f"{here}/retry")
@@ -55,7 +55,7 @@ def test_what_a_token_does_to_a_job_is_recorded_once_each(api: Api) -> None:
     records = _all(api.db, job_id=job_id)
     assert {record.credential for record in records} == {row.id}
     assert {record.address for record in records} == {"127.0.0.1"}
-    assert records[4].data == {"path": "input/a\\x0a.txt", "size": 1}
+    assert records[4].data == {"path": "input/a.txt", "size": 1}
     assert "secret words" not in repr(records)
     assert token not in repr(records)
 

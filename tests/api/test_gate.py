@@ -6,14 +6,18 @@ import re
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fastapi.routing import APIRoute
 
 from jobs.api.application import OPENAPI_PATH, create_api
 from jobs.api.gate import OPEN_PATHS, OPEN_PREFIX, is_page
+from jobs.api.sessions import COOKIE
 from jobs.api.tokens import Scope, create_token, revoke
 from storage.engine import Database
+from storage.models import api_tokens
 from tests import factories
 from tests.api.conftest import Api, problem, submitted
+from tests.api.test_sessions import logged_in
 
 
 def _routes(api: Api) -> list[tuple[str, str]]:
@@ -54,31 +58,59 @@ def test_the_document_names_every_route(api: Api) -> None:
     assert {path for path in others if path is not None} == {OPENAPI_PATH}
 
 
-def test_every_route_needs_credentials(api: Api) -> None:
-    expired, row = create_token(api.db, "local", ["admin"], None)
-    revoke(api.db, row.id)
-    clients = [api.bearer(None), api.bearer("sos_" + "a" * 43), api.bearer(expired)]
-    asked = [
-        *_routes(api),
-        *_page_routes(api),
-        ("GET", "/"),
-        ("GET", "/docs"),
-        ("POST", "/x"),
-        ("GET", "/api"),
+def _every_route(api: Api) -> list[tuple[str, str]]:
+    """Those of the page too, and some that are none, with ids filled in."""
+    others = [("GET", "/"), ("GET", "/docs"), ("POST", "/x"), ("GET", "/api"), ("HEAD", "/api/jobs")]
+    return [
+        (method, re.sub(r"\{[^}]*\}", "x", path))
+        for method, path in [*_routes(api), *_page_routes(api), *others]
     ]
-    for method, path in asked:
+
+
+def test_every_route_needs_credentials(api: Api) -> None:
+    """None, a wrong token, an expired one, a revoked one, the cookie of a session that is over."""
+    revoked, row = create_token(api.db, "local", ["admin"], None)
+    revoke(api.db, row.id)
+    expired, row = create_token(api.db, "local", ["admin"], 3600)
+    with api.db.write() as conn:
+        conn.execute(sa.update(api_tokens).where(api_tokens.c.id == row.id).values(expires_at=1))
+    over = logged_in(api)
+    cookie = f"{COOKIE}={over.cookies[COOKIE]}"
+    over.post("/logout")
+    clients = [api.bearer(token) for token in (None, "sos_" + "a" * 43, expired, revoked)]
+    clients.append(api.bearer(None))
+    clients[-1].headers["Cookie"] = cookie
+    for method, path in _every_route(api):
         for client in clients:
-            answer = client.request(method, path.replace("{job_id}", "x"))
+            answer = client.request(method, path)
             if _is_open(path):
-                assert answer.status_code in (200, 422), (method, path)
+                assert answer.status_code in (200, 404, 422, 429), (method, path)
                 continue
+            assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"].startswith("Bearer")
+            if method == "HEAD":
+                continue
             if is_page(path) and method == "GET":
-                assert answer.status_code == 401
                 assert 'action="/login"' in answer.text
             else:
                 problem(answer, 401, "Unauthorized")
     assert {path for _, path in _routes(api) if _is_open(path)} == {"/healthz", "/login"}
+
+
+def test_no_route_answers_a_foreign_host_or_origin_or_a_cookie_without_its_token(api: Api) -> None:
+    admin, browser = api.client("root", "admin"), logged_in(api)
+    browser.headers.pop("X-CSRF-Token")
+    asked = 0
+    for method, path in _every_route(api):
+        answer = admin.request(method, path, headers={"Host": "evil.example"})
+        assert answer.status_code == 421, (method, path)
+        if method in ("GET", "HEAD"):
+            continue
+        asked += 1
+        problem(admin.request(method, path, headers={"Origin": "https://evil.example"}), 403, "ForeignOrigin")
+        if not _is_open(path):
+            problem(browser.request(method, path), 403, "CsrfTokenMissing")
+    assert asked > 10
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic c29zOnNvcw==", "sos_x", "Bearer a b"])
@@ -110,22 +142,29 @@ def test_another_persons_job_is_not_there_on_any_route(api: Api) -> None:
     assert admin.get(f"/api/jobs/{job['id']}").json()["owner"] == "ann"
 
 
+def _needed(method: str, path: str) -> Scope:
+    """The one scope that a route asks for."""
+    if path.startswith(("/api/tokens", "/api/audit")):
+        return Scope.ADMIN
+    if path == "/metrics":
+        return Scope.METRICS_READ
+    if "/files" in path or path.endswith("/workspace.zip"):
+        return Scope.FILES_READ if method == "GET" else Scope.FILES_WRITE
+    return Scope.JOBS_READ if method == "GET" else Scope.JOBS_WRITE
+
+
 def test_a_token_does_no_more_than_its_scopes(api: Api) -> None:
     job_id = submitted(api.client())["id"]
-    needed = {
-        "GET": {Scope.JOBS_READ, Scope.FILES_READ},
-        "POST": {Scope.JOBS_WRITE},
-        "PUT": {Scope.FILES_WRITE},
-    }
     clients = {scope: api.client("local", scope) for scope in Scope if scope is not Scope.ADMIN}
     for method, path in _routes(api):
         if _is_open(path) or path in (OPENAPI_PATH, "/logout") or path.endswith("/events"):
             continue
         for scope, client in clients.items():
-            kind = Scope.FILES_READ if method == "GET" and ("files" in path or "zip" in path) else None
             body: dict[str, Any] = {"json": {"text": "hello"}} if path.endswith(("comments", "reply")) else {}
+            if path == "/api/tokens" and method == "POST":
+                body = {"json": {}}
             answer = client.request(method, path.replace("{job_id}", job_id), **body)
-            allowed = scope in ({kind} if kind else needed[method] - {Scope.FILES_READ})
+            allowed = scope is _needed(method, path)
             assert (answer.status_code != 403) == allowed, (method, path, scope, answer.text)
 
 

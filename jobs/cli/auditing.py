@@ -30,7 +30,7 @@ def audit(  # noqa: PLR0917  Typer passes them by name
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show the audit log, newest first: logins, tokens, submits, control, files, denials."""
+    """Show the audit log. Newest first: logins, tokens, submits, control, files, denials."""
     from jobs.audit import call_record, record_dict
     from jobs.errors import UsageError
     from jobs.views import find_job_id

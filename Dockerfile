@@ -14,6 +14,7 @@ COPY pyproject.toml README.md ./
 COPY jobs jobs
 COPY worker worker
 COPY storage storage
+COPY sostenuto sostenuto
 RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 
 # Not root: what a workspace's commands could do in the container ends at this user. The volume inherits the owner.

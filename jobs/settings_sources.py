@@ -31,6 +31,8 @@ _PATHS: frozenset[Place] = frozenset(
 OTHER_VARIABLES = {
     "SOSTENUTO_CONFIG": "the configuration file, instead of sostenuto.yaml in the current folder",
     "SOSTENUTO_DEBUG": "1: commands show the traceback of an error",
+    "SOSTENUTO_URL": "for the Python client: where the HTTP API is",
+    "SOSTENUTO_TOKEN": "for the Python client: its API token",
     "SOSTENUTO_CRASH_POINT": "tests only: where a worker kills itself",
 }
 

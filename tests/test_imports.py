@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("jobs", "worker", "storage")
+PACKAGES = ("jobs", "worker", "storage", "sostenuto")
+CLIENT_MAY_IMPORT = {"httpx2", "sostenuto"} | sys.stdlib_module_names
 
 FORBIDDEN_PACKAGES = {
     "storage": {"jobs", "worker", "tests"},
     "jobs": {"worker", "tests"},
     "worker": {"tests"},
+    "sostenuto": {"jobs", "worker", "storage", "tests"},
 }
 SQL_MODULES = {"alembic", "psycopg", "sqlalchemy", "sqlite3"}
 CELERY_MODULES = {"billiard", "celery", "kombu"}
@@ -43,7 +46,9 @@ def violations(files: Mapping[str, str]) -> list[str]:
             top = module.partition(".")[0]
             if module.startswith("."):
                 found.append(f"{path}:{line}: relative import: its direction cannot be seen")
-            elif top in FORBIDDEN_PACKAGES[package]:
+            elif top in FORBIDDEN_PACKAGES[package] or (
+                package == "sostenuto" and top not in CLIENT_MAY_IMPORT
+            ):
                 found.append(f"{path}:{line}: {package} may not import {module}")
             elif top in SQL_MODULES and package != "storage":
                 found.append(f"{path}:{line}: {module} outside of storage/")
@@ -81,6 +86,9 @@ def test_the_project_keeps_its_import_rules() -> None:
         ("jobs/submit.py", "import kombu.connection"),
         ("storage/engine.py", "__import__('celery')"),
         ("worker/agent.py", "from tests import waiting"),
+        ("sostenuto/client.py", "from jobs.states import TERMINAL"),
+        ("sostenuto/client.py", "import pydantic"),
+        ("sostenuto/client.py", "def later():\n    import anyio"),
     ],
 )
 def test_each_rule_finds_its_breach(path: str, source: str) -> None:
@@ -97,6 +105,7 @@ def test_each_rule_finds_its_breach(path: str, source: str) -> None:
         ("jobs/wakeups.py", "from kombu import Connection"),
         ("jobs/submit.py", "from jobs import workers_page  # a name that begins alike"),
         ("jobs/submit.py", "import workerlib"),
+        ("sostenuto/client.py", "import httpx2, json\nfrom sostenuto.errors import NotFound"),
     ],
 )
 def test_what_the_rules_allow(path: str, source: str) -> None:

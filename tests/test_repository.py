@@ -23,10 +23,10 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 REQUIRED = {
     ".ci", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "Makefile", "Procfile", "README.md",
-    "benchmarks", "docker-compose.yml", "docs", "examples", "jobs", "pyproject.toml", "requirements-dev.txt", "requirements.txt", "storage", "tests", "worker",
+    "benchmarks", "docker-compose.yml", "docs", "examples", "jobs", "pyproject.toml", "requirements-dev.txt", "requirements.txt", "sostenuto", "storage", "tests", "worker",
 }  # fmt: skip
 ALLOWED = REQUIRED | {
-    ".dockerignore", ".gitignore", "LICENSE", "sostenuto",
+    ".dockerignore", ".gitignore", "LICENSE",
 }  # fmt: skip
 
 
@@ -62,7 +62,8 @@ def test_every_folder_with_python_is_a_package() -> None:
     folders = {
         file.parent
         for file in tracked_files()
-        if file.suffix == ".py" and file.relative_to(ROOT).parts[0] in ("jobs", "worker", "storage", "tests")
+        if file.suffix == ".py"
+        and file.relative_to(ROOT).parts[0] in ("jobs", "worker", "storage", "sostenuto", "tests")
     }
     assert sorted(str(folder) for folder in folders if not (folder / "__init__.py").exists()) == []
 

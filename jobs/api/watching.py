@@ -16,9 +16,7 @@ from storage import accounts, observing, sessions
 from storage.observing import Progress
 
 POLL_SECONDS = 0.25
-_THREADS = (
-    1  # to poll, and as many to read: streams must not take SQLite's few connections from other requests
-)
+_THREADS = 1  # to poll, and one to read: streams must not take SQLite's few connections from others
 
 
 class Watch:

@@ -43,6 +43,14 @@ what was committed is unchanged: True
   claim: queued → running
   succeed: running → succeeded
 """,
+    "04_http_client.py": """\
+it calls Read
+it calls transition
+the agent asks: Which order?
+it calls Write
+it calls transition
+succeeded: ['Curie', 'Lovelace', 'Noether']
+""",
 }
 
 

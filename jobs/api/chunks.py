@@ -116,7 +116,7 @@ def _chunks(installation: Installation, job_id: str, place: Place, progress: Pro
     found: list[Chunk] = []
     body = bytearray()
     before = place
-    for item in _batch(installation, job_id, place, progress):
+    for item in next_rows(installation, job_id, place, progress):
         if isinstance(item, HistoryEvent):
             place = place._replace(event_seq=item.seq)
             sent = encoded("history", place, event_dict(item))
@@ -133,7 +133,7 @@ def _chunks(installation: Installation, job_id: str, place: Place, progress: Pro
     return found
 
 
-def _batch(
+def next_rows(
     installation: Installation, job_id: str, place: Place, progress: Progress
 ) -> list[HistoryEvent | Message]:
     """The next items of both sequences by their times, each in its own order even where a clock was set back."""
@@ -143,9 +143,9 @@ def _batch(
         [event for event in history if event.seq <= progress.event_seq],
         [message for message in transcript if message.seq <= progress.message_seq],
     ]
-    return list(heapq.merge(*both, key=_when))[:BATCH]
+    return list(heapq.merge(*both, key=when))[:BATCH]
 
 
-def _when(item: HistoryEvent | Message) -> tuple[float, bool]:
+def when(item: HistoryEvent | Message) -> tuple[float, bool]:
     """Of one commit, the messages come before the change of state that they led to."""
     return (item.at, True) if isinstance(item, HistoryEvent) else (item.created_at, False)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from anyio import to_thread
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request, cookie_parser
+from starlette.requests import HTTPConnection, Request, cookie_parser
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -198,7 +198,7 @@ def _unknown(scope: Scope) -> Response:
     """401; a person who opens a page gets the login page with it."""
     headers = {"WWW-Authenticate": 'Bearer realm="sostenuto"'}
     if is_page(scope["path"]) and scope["method"] in ("GET", "HEAD"):
-        return HTMLResponse(login_page(), 401, headers)
+        return HTMLResponse(login_page(HTTPConnection(scope)), 401, headers)
     detail = "a valid token is needed: Authorization: Bearer sos_…"
     return problem_response(401, "Unauthorized", detail, headers=headers)
 

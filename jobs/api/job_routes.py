@@ -28,7 +28,7 @@ from jobs.api.schemas import (
 from jobs.api.tokens import Principal, Scope
 from jobs.installation import Installation
 from jobs.states import State
-from jobs.submit import SubmitRequest, submit
+from jobs.submit import submit
 from jobs.workspace import InputFile
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
@@ -108,14 +108,7 @@ async def _accept(
             422, "InvalidRequest", "the header Idempotency-Key and the body's idempotency_key differ"
         )
     refuse_scripted(principal, body.model)
-    given = body.model_dump(exclude={"budget", "available_at", "idempotency_key"})
-    asked = SubmitRequest(
-        **given,
-        files=files,
-        budget=body.budget.as_budget(),
-        available_at=body.due(),
-        idempotency_key=key or body.idempotency_key,
-    )
+    asked = body.as_request(files, key)
     receipt = await run_in_threadpool(submit, installation, asked, principal.owner)
     answer = _job_response(receipt.job)
     answer.status_code = 201 if receipt.created else 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,7 +11,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from jobs.api.tokens import LONGEST_LIFETIME
 from jobs.lifecycle import Budget
 from jobs.states import TERMINAL, State
+from jobs.submit import SubmitRequest
 from jobs.views import JobView, iso
+from jobs.workspace import InputFile
 from storage.observing import CallRow
 from storage.records import Comment, HistoryEvent, Message
 
@@ -62,6 +65,17 @@ class JobBody(_Body):
 
     def due(self) -> float | None:
         return None if self.available_at is None else self.available_at.timestamp()
+
+    def as_request(self, files: Sequence[InputFile] = (), key: str | None = None) -> SubmitRequest:
+        """What is to be submitted; `key` is an idempotency key that came beside the body."""
+        given = self.model_dump(exclude={"budget", "available_at", "idempotency_key"})
+        return SubmitRequest(
+            **given,
+            files=files,
+            budget=self.budget.as_budget(),
+            available_at=self.due(),
+            idempotency_key=key or self.idempotency_key,
+        )
 
 
 class TextBody(_Body):

@@ -43,9 +43,9 @@ _LOGGED_IN: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/login", include_in_schema=False)
-def show_login() -> HTMLResponse:
+def show_login(request: Request) -> HTMLResponse:
     """The login page; a code in the URL's fragment is sent by its script."""
-    return HTMLResponse(login_page())
+    return HTMLResponse(login_page(request))
 
 
 @router.post("/login", response_class=Response, responses=_LOGGED_IN, openapi_extra=_LOGIN_BODY)
@@ -64,7 +64,7 @@ async def login(request: Request, installation: Installed) -> Response:
     if made is None:
         throttle.failed(address)
         if as_form:
-            return HTMLResponse(login_page(_WRONG), 401)
+            return HTMLResponse(login_page(request, failed=True), 401)
         raise Problem(401, "LoginFailed", _WRONG)
     value, row = made
     answer: Response

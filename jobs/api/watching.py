@@ -52,6 +52,7 @@ class Watcher:
         self._poller: asyncio.Task[None] | None = None
         self._limiter = CapacityLimiter(_THREADS)
         self.chunks = Chunks(installation, CapacityLimiter(_THREADS))
+        self.page_limiter = CapacityLimiter(_THREADS)  # for the streams of pages
 
     @asynccontextmanager
     async def watching(self, job_id: str, token_id: str) -> AsyncIterator[Watch]:

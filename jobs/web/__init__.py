@@ -1,1 +1,1 @@
-"""The page: what a browser shows. Its routes lie outside of `/api`; the gate has checked who asks."""
+"""The page: what a browser shows. Its routes lie outside of `/api`; the gate has checked who asks. See docs/page.md."""

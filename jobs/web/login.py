@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
+from datetime import UTC
 
-SCRIPT = """\
-"use strict";
-const code = decodeURIComponent(location.hash.slice(1));
-if (code) {
-  history.replaceState(null, "", location.pathname);
-  document.querySelector("input[name=code]").value = code;
-  document.querySelector("form").submit();
-}
-"""
+from starlette.requests import HTTPConnection
+
+from jobs.web.templating import render
+from jobs.web.words import Words, language_of
 
 
-def login_page(problem: str | None = None) -> str:
-    """The page's HTML. `problem` says why the last try did not work."""
-    told = f'<p role="alert">{escape(problem)}</p>' if problem else ""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Log in · Sostenuto</title>
-</head>
-<body>
-<main>
-<h1>Sostenuto</h1>
-{told}
-<form method="post" action="/login" autocomplete="off">
-<p><label>One-time code <input name="code" required autofocus spellcheck="false"></label> <button>Log in</button></p>
-</form>
-<p>Make a code on the machine that runs Sostenuto: <code>sostenuto tokens login-code</code></p>
-</main>
-<script src="/assets/login.js"></script>
-</body>
-</html>
-"""
+def login_page(asker: HTTPConnection, *, failed: bool = False) -> str:
+    """The page's HTML in the asker's language. `failed`: the last code did not work, and the page says so."""
+    words = Words(language_of(asker))
+    problem = words("login.wrong") if failed else ""
+    return render("login.html", words, UTC, problem=problem, csrf="", here="/login", language_url="?lang=")

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+import re
 
-from jobs.web.login import SCRIPT
+from fastapi import APIRouter, Response
+from starlette.responses import FileResponse
+
+from jobs.api.problems import Problem
+from jobs.web import job_routes, list_routes, live_routes, new_routes
+from jobs.web.templating import ASSETS
 
 router = APIRouter(include_in_schema=False)
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
+_NAME = re.compile(r"(?:vendor/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@router.get("/assets/login.js")
-def login_script() -> Response:
-    """Takes the code from the URL's fragment, which browsers do not send."""
-    return Response(SCRIPT, media_type="text/javascript; charset=utf-8")
+@router.get("/assets/{name:path}")
+def asset(name: str) -> Response:
+    """A script, a style or a picture of the page. Its URLs change with its content, so it may be kept."""
+    file = ASSETS / name
+    if not _NAME.fullmatch(name) or file.suffix not in _TYPES or not file.is_file():
+        raise Problem(404, "NotFound", "there is no such asset")
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])
+
+
+for _module in (list_routes, new_routes, job_routes, live_routes):
+    router.include_router(_module.router)

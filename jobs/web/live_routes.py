@@ -1,0 +1,121 @@
+"""A job's page as it changes: HTML by server-sent events, resumed where a broken connection left off.
+
+Each event's id is a place in the job's history and transcript, as in the API's stream of the same records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from jobs.api.chunks import Place, next_rows
+from jobs.api.gate import principal_of
+from jobs.api.routing import Installed, ReadJob
+from jobs.api.stream_routes import HEARTBEAT_SECONDS
+from jobs.api.watching import POLL_SECONDS, Watcher
+from jobs.errors import JobNotFound, StorageError
+from jobs.installation import Installation
+from jobs.web.conversation import items_of
+from jobs.web.job_routes import parse_place
+from jobs.web.panels import panels_html
+from jobs.web.templating import render
+from jobs.web.words import Words, words_for
+from storage.observing import Progress
+from storage.records import HistoryEvent
+
+router = APIRouter(prefix="/jobs/{job_id}")
+_HEARTBEAT = b": still here\n\n"
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What one browser has been sent."""
+
+    installation: Installation
+    job_id: str
+    owner: str | None
+    words: Words
+    place: Place
+    panels: str = ""
+
+    def next_items(self, progress: Progress) -> str | None:
+        """The next rows as HTML, the place moved behind them; None: there are none."""
+        rows = next_rows(self.installation, self.job_id, self.place, progress)
+        if not rows:
+            return None
+        items = items_of(self.installation, self.job_id, rows)
+        zone = self.installation.settings.zone()
+        html = render("items.html", self.words, zone, items=items, job_id=self.job_id)
+        for row in rows:
+            name = "event_seq" if isinstance(row, HistoryEvent) else "message_seq"
+            self.place = self.place._replace(**{name: row.seq})
+        return html
+
+    def next_panels(self) -> str | None:
+        """The panels, if they are others than those sent last."""
+        html = panels_html(self.installation, self.job_id, self.owner, self.words)
+        if html == self.panels:
+            return None
+        self.panels = html
+        return html
+
+
+@router.get("/live")
+async def live(
+    request: Request,
+    job: ReadJob,
+    installation: Installed,
+    after: Annotated[str, Query(max_length=30)] = "0-0",
+) -> Response:
+    """What was committed after a place, as HTML, until the job has ended."""
+    place = Place(*(parse_place(request.headers.get("last-event-id") or after) or ()))
+    principal = principal_of(request)
+    shown = _Shown(installation, job.id, principal.sees, words_for(request), place)
+    told = _stream(shown, request.app.state.watcher, principal.token_id)
+    return EventSourceResponse(told, ping=0)  # the heartbeats are ours
+
+
+async def _stream(shown: _Shown, watcher: Watcher, token_id: str) -> AsyncIterator[bytes]:
+    async with watcher.watching(shown.job_id, token_id) as watch:
+        told: Progress | None = None
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    progress = await watch.changed(told)
+            except TimeoutError:
+                yield _HEARTBEAT
+                continue
+            if progress is None:
+                return
+            try:
+                while not shown.place.reached(progress) and not watch.over:
+                    html = await to_thread.run_sync(shown.next_items, progress, limiter=watcher.page_limiter)
+                    if html is None:
+                        break
+                    yield _sse("items", shown.place, html)
+                panels = await to_thread.run_sync(shown.next_panels, limiter=watcher.page_limiter)
+            except JobNotFound:
+                return
+            except StorageError:
+                yield _HEARTBEAT
+                await asyncio.sleep(POLL_SECONDS)  # the database went away in between: it is tried again
+                continue
+            if panels is not None:
+                yield _sse("panels", shown.place, panels)
+            if not shown.place.reached(progress):
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            if progress.ended:
+                yield _sse("end", shown.place, progress.state)
+                return
+            told = progress
+
+
+def _sse(kind: str, place: Place, html: str) -> bytes:
+    return ServerSentEvent(html, event=kind, id=str(place), sep="\n").encode()

@@ -1,0 +1,37 @@
+"""What the page's routes share: answering with a template in the asker's language."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from starlette.responses import HTMLResponse
+
+from jobs.api.gate import csrf_token, principal_of
+from jobs.api.routing import installation_of
+from jobs.web.templating import render
+from jobs.web.words import COOKIE, words_for
+
+_YEAR = 365 * 86_400
+
+
+def page(request: Request, template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
+    """A whole page, or a part of one, for who asked. A language chosen in the URL is remembered."""
+    words = words_for(request)
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
+    html = render(
+        template,
+        words,
+        installation_of(request).settings.zone(),
+        me=principal_of(request),
+        csrf=csrf_token(request),
+        here=request.url.path,
+        language_url=f"?{urlencode([*query, ('lang', '')])}",
+        **values,
+    )
+    headers = {"Content-Language": words.language, "Vary": "Accept-Language, Cookie"}
+    answer = HTMLResponse(html, status_code, headers)
+    if request.query_params.get("lang") == words.language:
+        answer.set_cookie(COOKIE, words.language, max_age=_YEAR, path="/", httponly=True, samesite="lax")
+    return answer

@@ -1,0 +1,122 @@
+"""What the page shows of a job beside its conversation: where it stands, what it asks, what can be done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from jobs import views
+from jobs.errors import SostenutoError
+from jobs.installation import Installation
+from jobs.notes import Notes, get_notes
+from jobs.states import TERMINAL, State
+from jobs.views import JobView
+from jobs.web.reasons import what_next, why
+from jobs.web.templating import render
+from jobs.web.words import Words
+from jobs.workspace import Entry, list_workspace, workspace_path
+from storage import jobs as store
+from storage import subtasks
+
+BUDGETS = {"steps": "max_steps", "tokens": "max_tokens", "cost": "max_cost", "time": "max_seconds"}
+FILES_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A job in the words of the page."""
+
+    job: JobView
+    why: str
+    next: str
+    raises: str | None = None  # the budget that ran out, by the name of its limit
+    suggested: float | None = None  # what it may be raised to
+
+    @property
+    def ended(self) -> bool:
+        return self.job.state in TERMINAL
+
+    @property
+    def can_retry(self) -> bool:
+        return self.ended and self.job.state != State.SUCCEEDED
+
+
+def status_of(row: Mapping[str, Any], words: Words, installation: Installation) -> Status:
+    """How a job's row is told."""
+    zone = installation.settings.zone()
+    data = row["reason_data"] or {}
+    raises = BUDGETS.get(str(data.get("budget"))) if row["reason"] == "budget_exceeded" else None
+    limit = data.get("limit")
+    suggested = limit * 2 if raises and isinstance(limit, int | float) else None
+    return Status(views.view_of(row), why(row, words, zone), what_next(row, words, zone), raises, suggested)
+
+
+def get_status(installation: Installation, job_id: str, owner: str | None, words: Words) -> Status:
+    """The job's status now. Raises JobNotFound, also when it is someone else's."""
+    return status_of(store.get_job(installation.db, job_id, owner), words, installation)
+
+
+def panels_html(installation: Installation, job_id: str, owner: str | None, words: Words) -> str:
+    """The parts of a job's page that change with its state, each with an id of its own. Raises JobNotFound."""
+    status = get_status(installation, job_id, owner, words)
+    return render("job_panels.html", words, installation.settings.zone(), status=status, job=status.job)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFile:
+    """A file in a list: `url` None for what is not a plain file."""
+
+    path: str
+    size: int
+    url: str | None
+    preview: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What lies beside the conversation: files, notes, subtasks."""
+
+    files: list[ShownFile]
+    files_total: int
+    notes: Notes
+    children: list[Status]
+
+    def as_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("files", "files_total", "notes", "children")}
+
+
+def side_of(installation: Installation, job: JobView, words: Words) -> Side:
+    """The caller has checked the owner."""
+    files, total = files_of(installation, job.id)
+    children = [
+        status_of({**row, "worker": None}, words, installation)
+        for row in subtasks.list_children(installation.db, job.id)
+    ]
+    return Side(files, total, get_notes(installation, job.id), children)
+
+
+def files_of(installation: Installation, job_id: str) -> tuple[list[ShownFile], int]:
+    """The files in input/ and output/ and how many there are; none where the folder is gone."""
+    try:
+        listing = list_workspace(workspace_path(installation.settings.data_dir, job_id), most=FILES_SHOWN)
+    except SostenutoError:
+        return [], 0
+    # What was delivered comes first.
+    entries = sorted(listing.entries, key=lambda entry: not entry.path.startswith("output/"))
+    return [_shown(job_id, entry) for entry in entries], listing.total
+
+
+_READABLE = (".md", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".log", ".py", ".js", ".ts",
+             ".sh", ".sql", ".xml", ".html", ".css", ".rst", ".ini", ".diff", ".patch")  # fmt: skip
+
+
+def _shown(job_id: str, entry: Entry) -> ShownFile:
+    path = entry.path.encode(errors="surrogateescape").decode(errors="replace")
+    if entry.kind != "file":
+        return ShownFile(f"{path} ({entry.kind})", 0, None, None)
+    quoted = quote(entry.path, errors="surrogateescape")
+    readable = entry.path.lower().endswith(_READABLE)
+    preview = f"/jobs/{job_id}/preview/{quoted}" if readable else None
+    return ShownFile(path, entry.size, f"/api/jobs/{job_id}/files/{quoted}", preview)

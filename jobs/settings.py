@@ -7,6 +7,7 @@ the model's client keep their usual names, OPENAI_API_KEY and OPENAI_BASE_URL.
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +26,7 @@ from pydantic import (
 )
 
 from jobs.errors import did_you_mean
+from jobs.mcp_settings import McpServers, referenced_secrets
 from jobs.model_settings import Count, Endpoints, ModelName, Models, Price
 
 DATABASE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
@@ -231,6 +233,8 @@ class Settings(_Group):
     context: ContextSettings = ContextSettings()
     hooks: HookSettings = HookSettings()
 
+    mcp: McpServers = Field(default={}, description="MCP servers whose tools agents may use: name → server")
+
     @model_validator(mode="before")
     @classmethod
     def _fill_paths(cls, data: Any) -> Any:
@@ -319,6 +323,7 @@ class Settings(_Group):
     def secrets(self) -> list[str]:
         """The exact values that must be masked wherever text is stored or shown; longest first."""
         found = {self.openai_api_key.get_secret_value()} if self.openai_api_key else set()
+        found |= referenced_secrets(self.mcp.values(), os.environ)
         for url in (self.database_url, self.broker_url, self.openai_base_url):
             parts = urlsplit(url or "")
             given = [parts.password or "", *parse_qs(parts.query).get("password", [])]

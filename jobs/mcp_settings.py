@@ -109,7 +109,7 @@ def _named(servers: dict[str, McpServer]) -> dict[str, McpServer]:
     for name in servers:
         if not _NAME.fullmatch(name):
             raise ValueError(
-                f"{name[:40]!r} cannot be a server's name: allowed are 1 to 32 of a-z, 0-9, - and _ (no two together)"
+                f"{name[:40]!r} cannot be a server's name; allowed is a text of 1 to 32 a-z, 0-9, - and _ (no two together)"
             )
     return servers
 

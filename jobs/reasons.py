@@ -34,6 +34,7 @@ class Reason(StrEnum):
     MODEL_REFUSED = "model_refused"
     MODEL_ERROR = "model_error"
     MODEL_NOT_CONFIGURED = "model_not_configured"
+    MCP_SERVER_MISSING = "mcp_server_missing"
     AUTHENTICATION = "authentication"
     QUOTA = "quota"
     CONTEXT_EXHAUSTED = "context_exhausted"
@@ -87,6 +88,10 @@ WORDINGS: dict[Reason, Wording] = {
     Reason.MODEL_ERROR: Wording("the model's endpoint refused the request: {detail}", _RETRY),
     Reason.MODEL_NOT_CONFIGURED: Wording(
         "its worker has no model to ask: {detail}", "restart the worker with one, then " + _RETRY
+    ),
+    Reason.MCP_SERVER_MISSING: Wording(
+        "its worker lacks the MCP server {server} that its piece requires: {detail}",
+        "mend the mcp: block of the workers' settings, then " + _RETRY,
     ),
     Reason.AUTHENTICATION: Wording(
         "the model's endpoint refused the key: {detail}", "mend OPENAI_API_KEY, then " + _RETRY

@@ -154,7 +154,7 @@ def _known_hint(place: Place, sentence: str) -> str | None:
 
 def _shown(place: Place, field: FieldInfo | None, value: Any) -> str:
     """`is 'value'`, or words that give nothing of a secret away."""
-    if field is None or field.annotation == SecretStr | None:
+    if field is None or field.annotation == SecretStr | None or place[0] == "mcp":
         return "cannot be used"
     text = str(value)
     if str(place[-1]).endswith("_url"):

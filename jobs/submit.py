@@ -15,6 +15,7 @@ from jobs.installation import Installation
 from jobs.lifecycle import Budget
 from jobs.pieces import Choice, freeze
 from jobs.reasons import Reason
+from jobs.required_mcp import check_required_mcp
 from jobs.settings import Settings
 from jobs.states import State
 from jobs.views import JobView, get_job
@@ -69,6 +70,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     check_request(installation, request)
     choice = installation.library.choose(request.piece, request.instruction)
     job_id = str(uuid_utils.uuid7())
+    check_required_mcp(installation, choice.piece)
     settings = installation.settings
     create_workspace(settings.data_dir, job_id, request.files, workspace_limits(settings))
     try:

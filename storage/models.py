@@ -273,6 +273,8 @@ workers = sa.Table(
     sa.Column("version", sa.Text, nullable=False),
     sa.Column("sandbox", sa.Text, nullable=False),
     sa.Column("tools", Json, nullable=False),
+    sa.Column("mcp", Json),  # names of the MCP servers that it offers
+    sa.Column("problems", Json),  # what of its set-up does not work, in lines
     sa.Column("started_at", sa.Double, nullable=False),
     sa.Column("seen_at", sa.Double, nullable=False),
     sa.Column("stopped_at", sa.Double),

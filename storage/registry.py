@@ -38,7 +38,8 @@ def _upsert(
 
 
 def register_worker(db: Database, values: dict[str, Any]) -> None:
-    """Publishes a worker process: name, host, pid, queues, concurrency, version, sandbox level, tool catalogue.
+    """Publishes a worker process: name, host, pid, queues, concurrency, version, sandbox level, tool catalogue,
+    MCP servers, problems.
 
     Entries of workers that were not seen for a week are dropped.
     """

@@ -63,6 +63,7 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
     shutdown = Shutdown(process)
     heartbeat, watch = Heartbeat(process), LeaseWatch(process)
     control, sweep = Control(process), Sweep(process)
+    process.mcp.start(on_change=process.register)
     process.register()
 
     def ready() -> None:
@@ -78,6 +79,7 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
     process.stopping.set()
     for stoppable in (sweep, process.hooks, control, watch, heartbeat):
         stoppable.stop()
+    process.mcp.stop()
     finish(process)
     process.closed.set()
     return exit_code

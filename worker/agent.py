@@ -23,6 +23,7 @@ from worker.endings import Ending, end, end_after_model_error, end_at_boundary, 
 from worker.job_run import JobRun
 from worker.layout import build_messages, request_text
 from worker.loops import end_if_looping, loop_warning
+from worker.mcp.required import end_if_server_missing
 from worker.mirrors import mirror_checklists, mirror_transitions
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.types import ModelReply, ModelRequest, ToolCall
@@ -57,7 +58,7 @@ CUT_TEXT = (
 
 def run_agent(job: JobRun) -> Ending:
     """Works on the job until its run ends in order, and returns how. Raises LeaseLost, Cancelled or StorageError."""
-    ending: Ending | None = None
+    ending = end_if_server_missing(job) if job.piece.required_mcp else None
     while ending is None:
         job.live.cancel.raise_if_cancelled()
         if open_calls := unanswered(job.rows):

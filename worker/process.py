@@ -17,14 +17,21 @@ from storage.engine import Database
 from worker.cancel import CancelToken
 from worker.hooks import HookCaller, load_hooks
 from worker.live import LiveRuns
+from worker.mcp.servers import McpServers
 from worker.model.calls import ModelCalls
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.profiles import Profile
 from worker.model.types import ModelReply, ModelRequest
 from worker.note_tools import NOTE_TOOLS
+from worker.plugins import load_plugins
+from worker.read_comments import NAME as READ_COMMENTS
 from worker.sandbox.base import Sandbox
 from worker.subtask_tool import NAME as SPAWN_SUBTASK
 from worker.tools.catalogue import Catalogue, standard_tools
+from worker.transition import NAME as TRANSITION
+
+_PUBLISHED = (SPAWN_SUBTASK, *NOTE_TOOLS)  # tools made anew for each job, beside the catalogue's
+_ALWAYS_THERE = (TRANSITION, READ_COMMENTS)
 
 
 class WorkerProcess:
@@ -37,7 +44,10 @@ class WorkerProcess:
         self.name = name
         self.queues = queues
         self.sandbox = sandbox
-        self.catalogue = Catalogue(standard_tools())
+        self.mcp = McpServers(self.settings.mcp, sandbox, self.settings.data_dir)
+        plugins = load_plugins([*(tool.name for tool in standard_tools()), *_PUBLISHED, *_ALWAYS_THERE])
+        self.catalogue = Catalogue([*standard_tools(), *plugins.tools])
+        self._problems = plugins.problems
         self.live = LiveRuns()
         self.hooks = HookCaller(self.db, self.settings, load_hooks(self.settings))
         self.claiming = threading.Lock()  # one claim at a time, so that two suspects are never taken together
@@ -107,6 +117,8 @@ class WorkerProcess:
                 "concurrency": self.settings.concurrency,
                 "version": version("sostenuto"),
                 "sandbox": self.sandbox.description if self.sandbox else "none: Bash is refused",
-                "tools": sorted([*self.catalogue.names(), SPAWN_SUBTASK, *NOTE_TOOLS]),
+                "tools": sorted([*self.catalogue.names(), *_PUBLISHED, *self.mcp.catalogue.names()]),
+                "mcp": self.mcp.names,
+                "problems": [*self._problems, *self.mcp.problems],
             },
         )

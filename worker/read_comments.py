@@ -14,6 +14,7 @@ from worker.tokens import estimate_tokens
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.text import prefix_that_fits
 
+NAME = "read_comments"
 _MOST = 50
 _NOTICE_TOKENS = 30
 
@@ -25,7 +26,7 @@ class ReadComments:
     db: Database
     job_id: str
     zone: tzinfo
-    name: str = "read_comments"
+    name: str = NAME
     description: str = "Reads comments of this job in full, by number; what does not fit says how to read on."
     crash: CrashPolicy = CrashPolicy.REPEATABLE
     edits: bool = False

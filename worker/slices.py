@@ -41,7 +41,10 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
     try:
         ending = _work(process, live, row)
     finally:
-        process.live.remove(live)
+        try:
+            process.mcp.close_run(live.cancel)
+        finally:
+            process.live.remove(live)
     if ending is not None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
     if live.suspect or (ending is not None and ending.wake_at_once):

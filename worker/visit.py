@@ -79,6 +79,7 @@ def load_tools(job: JobRun) -> None:
     notes = Catalogue(note_tools(job.process.db, job.job_id))
     tools = job.process.catalogue.select(movement.allowed_tools, edit=movement.edit)
     tools |= notes.select(movement.allowed_tools, edit=movement.edit)
+    tools |= job.process.mcp.catalogue.select(movement.allowed_tools, edit=movement.edit)
     if "Bash" in tools and movement.allowed_commands is not None:
         tools["Bash"] = LimitedBash(tools["Bash"], tuple(movement.allowed_commands))
     if spawn_may_be_used(job.piece, movement):

@@ -68,7 +68,7 @@ def workers(
     fresh_seconds: Annotated[float, Query(gt=0, le=86_400, description="seen within this time")] = 60,
 ) -> Page:
     """The worker processes that run now."""
-    told = ("name", "queues", "concurrency", "version", "sandbox")
+    told = ("name", "queues", "concurrency", "version", "sandbox", "mcp", "problems")
     rows: list[dict[str, Any]] = registry.live_workers(installation.db, fresh_seconds)
     return Page(
         items=[

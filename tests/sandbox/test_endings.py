@@ -23,7 +23,7 @@ _DAEMON = (
 )
 
 
-def _alive(mark: str) -> list[int]:
+def alive(mark: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -55,14 +55,14 @@ def test_stdout_and_stderr_come_together_and_stdin_is_empty(any_shell: Shell) ->
 
 def test_a_daemon_dies_when_its_command_exits(any_shell: Shell, mark: str) -> None:
     assert any_shell(_DAEMON.format(mark=mark) + "sleep 0.3").exit_code == 0
-    assert _alive(mark) == []
+    assert alive(mark) == []
 
 
 def test_a_daemon_dies_when_its_command_times_out(any_shell: Shell, mark: str) -> None:
     outcome = any_shell(_DAEMON.format(mark=mark) + "trap '' TERM; echo up; sleep 1000", timeout=1)
     assert outcome == Outcome(Ending.TIMEOUT)
     assert any_shell.printed == b"up\n"
-    assert _alive(mark) == []
+    assert alive(mark) == []
 
 
 def test_a_daemon_dies_when_its_command_is_cancelled(any_shell: Shell, mark: str) -> None:
@@ -90,7 +90,7 @@ def test_a_daemon_dies_when_its_command_is_cancelled(any_shell: Shell, mark: str
     any_shell.cancel.cancel("cancel")
     runner.join(30)
     assert ended == [Outcome(Ending.CANCELLED)]
-    assert _alive(mark) == []
+    assert alive(mark) == []
 
 
 def test_a_command_cancelled_before_it_starts_does_not_start(any_shell: Shell) -> None:
@@ -116,10 +116,10 @@ def test_a_daemon_dies_when_its_worker_is_killed(level: str, tmp_path: Path, mar
     ) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"up\n"
-        assert len(_alive(mark)) == 2
+        assert len(alive(mark)) == 2
         worker.kill()
     # Bounded polling: the kernel and the launcher need a moment after a SIGKILL that nobody waits for.
-    wait_until(lambda: not _alive(mark))
+    wait_until(lambda: not alive(mark))
 
 
 def test_commands_outlive_the_thread_that_started_them(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_broken_reader_leaves_nothing_behind(any_shell: Shell, mark: str) -> N
             cancel=CancelToken(),
             on_output=broken,
         )
-    assert _alive(mark) == []
+    assert alive(mark) == []
 
 
 def test_no_descriptor_and_no_child_is_leaked(any_shell: Shell) -> None:
@@ -217,5 +217,5 @@ def test_a_fork_bomb_ends(
         not grouped and os.geteuid() == 0
     ):  # neither a group nor RLIMIT_NPROC, which spares root: the watch it was
         assert outcome.ending is Ending.PROCESSES
-    assert _alive(mark) == []
+    assert alive(mark) == []
     assert shell("echo still here").exit_code == 0

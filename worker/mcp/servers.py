@@ -82,6 +82,10 @@ class McpServers:
         """One line for each server that did not."""
         return [f"MCP server {name}: {told}" for name, told in sorted(self._problems.items())]
 
+    def problem_of(self, name: str) -> str:
+        """Why a server is not offered."""
+        return self._problems.get(name) or f"the worker's settings name no server {name}"
+
     def start(self, on_change: Callable[[], None]) -> None:
         """Asks all servers at once what they offer; those that do not answer are asked again in the background, and
         `on_change` is called when one does. Never raises for a server's fault."""

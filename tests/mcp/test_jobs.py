@@ -111,7 +111,7 @@ def test_a_cancel_ends_a_job_whose_server_hangs(stage: Stage, plain: Plain) -> N
         stage.cancel(job_id)
         stage.look()
     assert stage.job(job_id).state == State.CANCELLED
-    assert [thread for thread in threading.enumerate() if thread.name == "mcp-server"] == []
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "mcp-server"])
 
 
 def test_a_workspaces_own_servers_have_no_effect(stage: Stage) -> None:

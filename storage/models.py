@@ -286,7 +286,6 @@ cooldowns = sa.Table(
     sa.Column("endpoint", sa.Text, primary_key=True),  # base URL and model
     sa.Column("until", sa.Double, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False, server_default="busy"),  # busy | down | refused
 )
 
 # What was learned of models; `endpoint` is base URL and model, as in cooldowns.

@@ -20,6 +20,7 @@ from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage
 from worker import transition
 from worker.decisions import decide
 from worker.endings import Ending, end, end_after_model_error, end_at_boundary, tool_message
+from worker.fallback import choose_model, model_answered, turn_to_another
 from worker.job_run import JobRun
 from worker.layout import build_messages, request_text
 from worker.loops import end_if_looping, loop_warning
@@ -104,6 +105,7 @@ def take_step(job: JobRun) -> Ending | None:
     if ending := end_if_looping(job):
         return ending
     load_tools(job)
+    choose_model(job)
     try:
         job.process.models.learn_window(job.model_name, job.live.cancel)
     except ConfigurationError as error:
@@ -116,13 +118,17 @@ def take_step(job: JobRun) -> Ending | None:
         tools=job.tool_schemas,
         max_output_tokens=job.max_output,
         label=job.label,
+        expected_tokens=job.row["context_tokens"],
     )
     try:
-        reply = job.process.ask(request, job.live.cancel)
+        reply = job.process.ask(request, job.live.cancel, job.ref)
     except ModelError as error:
+        if turn_to_another(job, error):
+            return None
         return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint(Commit.END))
     except ConfigurationError as error:
         return _not_configured(job, error)
+    model_answered(job.process, request.model)
     return store_reply(job, request, reply)
 
 
@@ -185,7 +191,7 @@ def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
         values["epoch"] = job.row["epoch"] + 1
         data = {"model": request.model, "refused": list(reply.adapted)}
         checkpoint.events.append(NewEvent("model_adapted", "worker", data=data))
-    cost = cost_at(job.profile.price, prompt, completion, usage.cached_tokens)
+    cost = cost_at(job.process.profile(request.model).price, prompt, completion, usage.cached_tokens)
     if cost is not None:
         checkpoint.cost = cost
     elif job.row["cost_known"]:

@@ -207,8 +207,11 @@ def _wait_for_rate_limit(job: JobRun, error: ModelError, endpoint: str, checkpoi
     and longer, by each job that finds it: it would never end.)
     """
     wait = RATE_LIMIT_WAIT if error.retry_after is None else error.retry_after
-    registry.cool_down(job.process.db, endpoint, wait, str(error))
-    delay = _spread(wait)
+    if error.own_limit:
+        delay = max(0.1, wait)  # the database gives turns out apart from each other
+    else:
+        registry.cool_down(job.process.db, endpoint, wait, str(error))
+        delay = _spread(wait)
     data = {"endpoint": endpoint, "until": job.process.db.clock() + delay, "detail": str(error)}
     return end(job, Event.REQUEUE, Reason.RATE_LIMITED, data, checkpoint=checkpoint, delay=delay)
 

@@ -14,6 +14,7 @@ from storage import transcript
 from storage.checkpoints import commit_if_run_owns
 from storage.records import Checkpoint, Committed, Message, RunRef
 from storage.text import clean_json
+from worker.fallback import models_in, pick
 from worker.live import LiveRun
 from worker.model.profiles import Profile
 from worker.tools.base import Tool
@@ -44,6 +45,7 @@ class JobRun:
         self._todos: TodoList | None = None
         self.tools: dict[str, Tool] = {}
         self.tool_schemas: list[dict[str, Any]] = []
+        self.model_in_use: str | None = None  # where there are several
         self.tools_of: str | None = None  # the movement whose tools these are
         self._began = self._marked = time.monotonic()
 
@@ -86,10 +88,20 @@ class JobRun:
 
     @property
     def model_name(self) -> str:
-        """The submitter's choice, else the movement's, else the piece's, else the installation's."""
-        preferred = [*(self.movement.models or ()), *(self.piece.models or ())]
-        chosen = self.row["model"] or next(iter(preferred), None) or self.process.settings.model
-        return str(chosen or "")
+        """The model that is asked next: settled by `choose_model`, until then the first that can be."""
+        if self.model_in_use in (candidates := self.candidates):
+            return str(self.model_in_use)
+        return pick(self.process, candidates) if candidates else ""
+
+    @property
+    def candidates(self) -> list[str]:
+        """In order: the submitter's choice, else the movement's, else the piece's, else the installation's; then
+        the fallbacks of the settings."""
+        settings = self.process.settings
+        chosen = models_in(self.row["model"] or "")
+        chosen = chosen or list(self.movement.models or self.piece.models or ())
+        chosen = chosen or ([settings.model] if settings.model else [])
+        return list(dict.fromkeys([*chosen, *settings.fallback_models])) if chosen else []
 
     @property
     def profile(self) -> Profile:

@@ -14,6 +14,7 @@ from jobs.settings import Settings
 from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
 from storage.engine import Database
+from storage.records import RunRef
 from worker.cancel import CancelToken
 from worker.hooks import HookCaller, load_hooks
 from worker.live import LiveRuns
@@ -21,6 +22,7 @@ from worker.mcp.servers import McpServers
 from worker.model.calls import ModelCalls
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.profiles import Profile
+from worker.model.turns import turn_at
 from worker.model.types import ModelReply, ModelRequest
 from worker.note_tools import NOTE_TOOLS
 from worker.plugins import load_plugins
@@ -55,6 +57,8 @@ class WorkerProcess:
         self.closed = threading.Event()  # Celery has left and the last acts are done
         self.zone: tzinfo = installation.settings.zone()
         self.cooldowns: dict[str, float] = {}  # endpoint → monotonic end; refreshed by the control thread
+        self.strikes: dict[str, int] = {}  # endpoint → how often in a row it was set aside
+        self.aside_reasons: dict[str, str] = {}
         self._giving_back: list[str] = []
         self._giving_back_lock = threading.Lock()
         self.models = ModelCalls(self.settings, self.db)
@@ -71,13 +75,21 @@ class WorkerProcess:
     def wakeups(self) -> WakeUpPublisher:
         return self.installation.wakeups
 
-    def ask(self, request: ModelRequest, cancel: CancelToken) -> ModelReply:
-        """One model call. Raises ModelError, at once for an endpoint in cooldown, or Cancelled."""
+    def ask(self, request: ModelRequest, cancel: CancelToken, run: RunRef | None = None) -> ModelReply:
+        """One model call. Raises ModelError, at once for an endpoint in cooldown or whose limits are reached; Cancelled.
+
+        `run` is whose call it is: without one the limits of the settings are not kept.
+        """
         endpoint = self.endpoint(request.model)
         left = self.cooldowns.get(endpoint, 0.0) - time.monotonic()
         if left > 0:
             raise ModelError(ModelErrorKind.RATE_LIMIT, f"{endpoint} is in cooldown", retry_after=left)
-        return self.models.complete(request, cancel)
+        profile = self.models.profile(request.model)
+        with turn_at(self.db, profile, run, request.expected_tokens, self.wake) as turn:
+            reply = self.models.complete(request, cancel)
+            usage = reply.usage
+            turn.tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) or None
+        return reply
 
     def profile(self, model: str) -> Profile:
         """What is known of a model: window, longest reply, rules, price. Costs no query."""

@@ -82,5 +82,5 @@ def page(
 
 def refuse_scripted(principal: Principal, model: str | None) -> None:
     """A scripted model names a file of the workers' machine: only an administrator may choose one."""
-    if model is not None and model.startswith("scripted:") and not principal.is_admin:
+    if model is not None and "scripted:" in model and not principal.is_admin:
         raise Problem(403, "ScopeMissing", "a scripted model needs a token with the scope admin")

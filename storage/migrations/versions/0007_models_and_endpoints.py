@@ -1,4 +1,4 @@
-"""What is learned of models; turns at limited endpoints; kinds of cooldowns
+"""What is learned of models; turns at limited endpoints
 
 Revision ID: 0007
 Revises: 0006
@@ -16,7 +16,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("cooldowns", sa.Column("kind", sa.Text(), nullable=False, server_default="busy"))
     op.create_table(
         "model_facts",
         sa.Column("endpoint", sa.Text(), nullable=False),
@@ -52,4 +51,3 @@ def downgrade() -> None:
     op.drop_index("ix_endpoint_turns_job_id", table_name="endpoint_turns")
     op.drop_table("endpoint_turns")
     op.drop_table("model_facts")
-    op.drop_column("cooldowns", "kind")

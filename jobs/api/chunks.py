@@ -26,11 +26,12 @@ from jobs.installation import Installation
 from storage.observing import Progress
 from storage.records import HistoryEvent, Message
 
-BATCH = 100  # rows of each sequence that are read at once
+BATCH = 40  # rows of each sequence that are read at once
 CHUNK_BYTES = (
     64 << 10
 )  # a reader that stands still holds no more than this, or one larger item that others hold too
 KEPT_BYTES = 8 << 20
+READ_BYTES = 2 << 20  # what one reading keeps: were it more, its own end would push out its beginning
 _ENTRY_BYTES = 600  # what keeping a chunk costs beside its body
 
 
@@ -115,6 +116,7 @@ def encoded(kind: str, place: Place, data: dict[str, Any]) -> bytes:
 def _chunks(installation: Installation, job_id: str, place: Place, progress: Progress) -> list[Chunk]:
     found: list[Chunk] = []
     body = bytearray()
+    size = 0
     before = place
     for item in next_rows(installation, job_id, place, progress):
         if isinstance(item, HistoryEvent):
@@ -126,6 +128,9 @@ def _chunks(installation: Installation, job_id: str, place: Place, progress: Pro
         if body and len(body) + len(sent) > CHUNK_BYTES:
             found.append(Chunk(bytes(body), before))
             body.clear()
+            size += len(found[-1].body)
+            if size > READ_BYTES:
+                return found
         body += sent
         before = place
     if body:

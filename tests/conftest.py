@@ -153,5 +153,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and _commands in item.stash:
         for number, command in enumerate(item.stash[_commands].started, 1):
+            if not command.log_path.exists():  # the session's folder is gone when its last teardown fails
+                continue
             report.sections.append((f"output of command {number} (pid {command.pid})", command.log()[-8000:]))
     return report

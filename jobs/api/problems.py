@@ -68,7 +68,7 @@ def problem_response(
 
 def response_to(error: SostenutoError, settings: Settings) -> Response:
     """The problem that an error of ours is."""
-    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    status = status_of_error(error)
     headers = {"Retry-After": "5"} if status == 503 else None
     return problem_response(
         status,
@@ -77,6 +77,15 @@ def response_to(error: SostenutoError, settings: Settings) -> Response:
         headers=headers,
         hint=error.hint and _masked(error.hint, settings),
     )
+
+
+def status_of_error(error: Exception) -> int:
+    """The HTTP status that an error is answered with."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    if isinstance(error, RequestValidationError):
+        return 422
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
 def install(app: FastAPI, settings: Settings) -> None:

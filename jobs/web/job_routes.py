@@ -20,17 +20,18 @@ from jobs.api.routing import (
     refuse_scripted,
 )
 from jobs.api.tokens import Scope
+from jobs.audit import record
 from jobs.installation import Installation
 from jobs.lifecycle import MOST_BUDGET, Budget
 from jobs.web.conversation import newest
-from jobs.web.pages import page
+from jobs.web.pages import PageRoute, page
 from jobs.web.panels import get_status, side_of
 from jobs.web.words import words_for
 from jobs.workspace import open_file, workspace_path
 from storage import jobs as store
 from storage import looking_back
 
-router = APIRouter(prefix="/jobs/{job_id}")
+router = APIRouter(prefix="/jobs/{job_id}", route_class=PageRoute)
 PREVIEW_BYTES = 200_000
 HISTORY_ROWS = 200
 _PLACE = re.compile(r"(\d{1,9})-(\d{1,9})", re.ASCII)
@@ -118,6 +119,7 @@ def preview(
     job = views.get_job(installation, job_id, principal.sees)
     with closing(open_file(workspace_path(installation.settings.data_dir, job.id), path)) as file:
         data = file.read(PREVIEW_BYTES + 1)
+    record(installation, "download", principal.owner, job.id, path=path, size=min(len(data), PREVIEW_BYTES))
     text = data[:PREVIEW_BYTES].decode(errors="replace")
     return page(request, "preview.html", job=job, path=path, text=text, cut=len(data) > PREVIEW_BYTES)
 

@@ -20,12 +20,12 @@ from jobs.installation import Installation
 from jobs.lifecycle import Budget
 from jobs.states import TERMINAL, State
 from jobs.views import JobView
-from jobs.web.pages import page
+from jobs.web.pages import PageRoute, page
 from jobs.web.panels import status_of
 from jobs.web.words import Words, words_for
 from storage.finding import Filter, find_jobs
 
-router = APIRouter()
+router = APIRouter(route_class=PageRoute)
 PAGE = 50
 MOST_AT_ONCE = 200
 GROUPS: dict[str, tuple[State, ...]] = {

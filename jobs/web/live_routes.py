@@ -23,13 +23,14 @@ from jobs.errors import JobNotFound, StorageError
 from jobs.installation import Installation
 from jobs.web.conversation import items_of
 from jobs.web.job_routes import parse_place
+from jobs.web.pages import PageRoute
 from jobs.web.panels import panels_html
 from jobs.web.templating import render
 from jobs.web.words import Words, words_for
 from storage.observing import Progress
 from storage.records import HistoryEvent
 
-router = APIRouter(prefix="/jobs/{job_id}")
+router = APIRouter(prefix="/jobs/{job_id}", route_class=PageRoute)
 _HEARTBEAT = b": still here\n\n"
 
 

@@ -20,10 +20,10 @@ from jobs.api.tokens import Principal, Scope
 from jobs.errors import FileRejected, InvalidInstruction, InvalidPiece, UnknownPiece, UsageError
 from jobs.installation import Installation
 from jobs.submit import SubmitRequest, submit
-from jobs.web.pages import page
+from jobs.web.pages import PageRoute, page
 from jobs.workspace import InputFile
 
-router = APIRouter()
+router = APIRouter(route_class=PageRoute)
 LABELS = ("task_type", "task_identifier", "repository", "user", "model", "inherits_from")
 LIMITS = ("max_steps", "max_tokens", "max_cost", "max_seconds")
 _FIELD_OF_ERROR: list[tuple[type[UsageError], str]] = [

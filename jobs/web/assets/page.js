@@ -98,9 +98,10 @@ addEventListener("htmx:confirm", (event) => {
 });
 
 addEventListener("htmx:afterRequest", (event) => {
-  const { elt, xhr, successful } = event.detail;
+  const { elt, xhr } = event.detail;
+  const successful = xhr.status >= 200 && xhr.status < 300;
   if (xhr.status === 401) { location.reload(); return; }
-  if (xhr.status === 0) { toast(body.dataset.offline, true); return; }
+  if (xhr.status === 0) { if (elt.id !== "side") toast(body.dataset.offline, true); return; }
   if (elt.closest("[data-new]")) { newTaskAnswered(elt, xhr, successful); return; }
   if (!successful) { tellProblem(xhr.responseText); return; }
   if ("older" in elt.dataset) showOlder(xhr.responseText);

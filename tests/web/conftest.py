@@ -16,6 +16,7 @@ from playwright.sync_api import (
     ConsoleMessage,
     Dialog,
     Page,
+    Playwright,
     Request,
     sync_playwright,
 )
@@ -45,14 +46,16 @@ PATIENCE = 30_000  # ms; a guard, far above what anything needs
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One Chromium for the tests of this folder. Without one they fail, and say what to install."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.fail(
-            "the page's tests need Chromium: apt-get install -y --no-install-recommends chromium fonts-noto-cjk"
-        )
+    """One Chromium for the tests of this folder."""
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=found, chromium_sandbox=False, args=ARGUMENTS)
+        yield launched(playwright)
+
+
+def launched(playwright: Playwright) -> Browser:
+    """The machine's own Chromium. Where there is none, the error says what to install."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    assert found, "needs Chromium: apt-get install -y --no-install-recommends chromium fonts-noto-cjk"
+    return playwright.chromium.launch(executable_path=found, chromium_sandbox=False, args=ARGUMENTS)
 
 
 @dataclass

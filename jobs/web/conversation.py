@@ -21,6 +21,8 @@ from storage.observing import CallRow
 from storage.records import Comment, HistoryEvent, Message
 
 PAGE = 80
+_FEW = 20
+_MOST_PARTS = 5
 TRANSITION = "transition"
 _TOLD_BY_OTHERS = frozenset(
     {"time", "files", "comments", "instruction"}
@@ -60,7 +62,22 @@ class Part:
 
 
 def newest(installation: Installation, job_id: str, before: tuple[int, int] | None = None) -> Part:
-    """The last part of the conversation, or of what is older than a place. Its cost hangs on the part alone."""
+    """The last part of the conversation, or of what is older than a place. Its cost hangs on the part alone.
+
+    Where most of it are records that are not shown, it goes back further, a few times.
+    """
+    part = _part(installation, job_id, before)
+    for _ in range(_MOST_PARTS):
+        if len(part.items) >= _FEW or not part.has_older:
+            break
+        older = _part(installation, job_id, part.first)
+        known = {item.id for item in older.items}
+        kept = [item for item in part.items if item.id not in known]
+        part = Part([*older.items, *kept], older.first, part.last)
+    return part
+
+
+def _part(installation: Installation, job_id: str, before: tuple[int, int] | None) -> Part:
     db = installation.db
     before_event, before_message = before or (None, None)
     events = looking_back.events_before(db, job_id, before_event, PAGE)

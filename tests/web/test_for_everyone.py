@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from jobs import comments
 from tests.factories import make_job
@@ -178,3 +179,21 @@ def test_a_long_conversation_is_read_upwards(site: Site, visitor: Visitor) -> No
     texts = page.locator(".agent").all_inner_texts()
     assert [text[-4:-1] for text in texts] == [f"{number:03}" for number in range(200)]
     expect(page.locator(".item").first).to_contain_text("The beginning.")
+
+
+def test_files_are_added_to_a_running_job(site: Site, visitor: Visitor) -> None:
+    """Through the files' route of the API; what it refuses is told, and one refused file stops no other."""
+    visitor.expected = ("Failed to load resource",)
+    past = Past(site.installation)
+    page = visitor.open(f"/jobs/{past.id}")
+    page.locator("#side-files").wait_for()
+    names = ("a b#?.txt", "日本.csv", "bad ")
+    page.locator("#upload").set_input_files(
+        [FilePayload(name=name, mimeType="text/plain", buffer=b"1") for name in names]
+    )
+    for name in names[:2]:
+        expect(page.locator("#side-files")).to_contain_text(f"input/{name}")
+    expect(page.locator("#toast")).to_contain_text("may not be empty or begin or end with a blank")
+    with page.expect_download() as download:
+        page.locator("#side-files").get_by_role("link", name="All as ZIP").click()
+    assert sorted(zipfile.ZipFile(download.value.path()).namelist()) == ["input/a b#?.txt", "input/日本.csv"]

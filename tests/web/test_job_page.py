@@ -14,7 +14,7 @@ from jobs.states import State
 from jobs.views import get_job
 from jobs.web.routes import router
 from jobs.workspace import workspace_path
-from storage.records import Commit, NewMessage
+from storage.records import Commit, NewEvent, NewMessage
 from tests.factories import job_now, make_job
 from tests.web.conftest import Client, Site
 from tests.web.rows import Past
@@ -192,6 +192,16 @@ def test_a_long_job_opens_with_its_newest_part_only(site: Site, client: Client) 
         assert "step 00000" not in html
         sizes.append(len(html))
     assert sizes[1] < sizes[0] * 1.1
+
+
+def test_records_that_are_not_shown_do_not_leave_the_page_empty(site: Site, client: Client) -> None:
+    past = Past(site.installation)
+    past.say("Said before.")
+    past.write(events=[NewEvent("note", "worker") for _ in range(200)])
+    html = client("local").get(f"/jobs/{past.id}").text
+    assert "Said before." in html
+    assert IDS.findall(html)[0] == "e-1"
+    assert "/older?" not in html
 
 
 def test_buttons_fit_the_state(site: Site, client: Client) -> None:

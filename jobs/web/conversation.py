@@ -32,6 +32,7 @@ _LINES = frozenset(
         "pause_requested", "pause_withdrawn", "pause", "resume", "resume_inheriting", "resume_compressing",
         "resume_waiting_human", "resume_waiting_subtasks", "exhaust_budget", "budget_raised", "cancel_requested",
         "cancel", "retry", "lease_expired", "fail", "abort", "succeed", "subtask", "subtasks_done", "hook_failed",
+        "inherited", "compaction_discarded", "summary_failed",
     }
 )  # fmt: skip
 _SHORT_ARGUMENTS = ("command", "path", "pattern", "query", "url", "name", "title", "instruction")

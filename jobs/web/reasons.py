@@ -40,13 +40,16 @@ def what_next(row: Mapping[str, Any], words: Words, zone: tzinfo) -> str:
     if state is State.RUNNING:
         asked = row["cancel_requested"] or row["pause_requested"]
         return words("next.stopping") if asked else words("next.running")
-    key = _KEYS.get(Reason(reason) if reason else None) or ("retry" if state in TERMINAL else "worker")
+    key = _KEYS.get(reason or "") or ("retry" if state in TERMINAL else "worker")
     if key == "answer" and (row["pending_question"] or {}).get("until"):
         key = "answer_until"
     return words(f"next.{key}").format_map(_facts(row, words, zone))
 
 
-_KEYS: dict[Reason | None, str] = {
+_KEYS: dict[str, str] = {
+    "inheriting": "by_itself",
+    "context_full": "by_itself",
+    "compacting": "by_itself",
     Reason.SCHEDULED: "scheduled",
     Reason.MODEL_UNAVAILABLE: "again_at",
     Reason.RATE_LIMITED: "again_at",

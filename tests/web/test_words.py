@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import jobs.web
-from jobs.reasons import WORDINGS, Reason
+from jobs.reasons import WORDINGS
 from jobs.states import State
 from jobs.web.conversation import _LINES
 from jobs.web.words import LANGUAGES, preferred, table
@@ -23,8 +23,8 @@ def _fields(text: str) -> set[str]:
 
 def test_both_languages_have_the_same_keys_and_fill_in_the_same() -> None:
     english, japanese = table("en"), table("ja")
-    reasons = {f"reason.{reason}" for reason in Reason}  # in English they are those of the command line
-    assert japanese.keys() - reasons == english.keys()
+    reasons = {key for key in japanese if key.startswith("reason.")}  # in English, those of the command line
+    assert japanese.keys() - reasons == {key for key in english if not key.startswith("reason.")}
     for key, text in english.items():
         assert _fields(japanese[key]) == _fields(text), key
     for reason, wording in WORDINGS.items():

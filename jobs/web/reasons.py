@@ -50,6 +50,7 @@ _KEYS: dict[str, str] = {
     "inheriting": "by_itself",
     "context_full": "by_itself",
     "compacting": "by_itself",
+    "mcp_server_missing": "mcp",
     Reason.SCHEDULED: "scheduled",
     Reason.MODEL_UNAVAILABLE: "again_at",
     Reason.RATE_LIMITED: "again_at",

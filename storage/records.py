@@ -108,6 +108,24 @@ class Plan:
     created_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class NewImage:
+    """An image that the model is to see: what is sent, and where it came from."""
+
+    sha: str  # of the bytes: the image's name within its job
+    media_type: str
+    data: bytes
+    width: int
+    height: int
+    tokens: int
+    path: str
+
+    def reference(self) -> dict[str, Any]:
+        """What stands of it in the transcript."""
+        names = ("sha", "media_type", "width", "height", "tokens", "path")
+        return {name: getattr(self, name) for name in names}
+
+
 class Commit(StrEnum):
     """What a run's checkpoint is about; each has its two crash points."""
 
@@ -129,6 +147,7 @@ class Checkpoint:
     events: list[NewEvent] = field(default_factory=list)
     remark: tuple[str, str] | None = None  # (question | result, text) of the agent itself; needs expect_inbox
     plan: NewPlan | None = None  # recorded under the seq of the first message
+    images: tuple[NewImage, ...] = ()  # that a message refers to: their bytes are kept from now on
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0

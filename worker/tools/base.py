@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from storage.records import NewImage
 from worker.cancel import CancelToken
 from worker.sandbox.base import Sandbox
 
@@ -27,6 +28,10 @@ class ToolResult:
 
     content: str
     is_error: bool = False
+    images: tuple[NewImage, ...] = ()
+    """images that the model is to see; stored with the result, shown in the user message after it"""
+    folder: str | None = None
+    """where the job's next command begins, relative to the workspace; None: as before"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class ToolContext:
     sandbox: Sandbox | None
     bash_timeout: float
     """Seconds a command may take, at most; a call may ask for less."""
+    folder: str = ""
+    """Where a command begins, relative to the workspace: where the job's last one ended."""
 
 
 class Tool(Protocol):

@@ -8,9 +8,11 @@ from typing import Any
 
 from worker.tools.base import Tool
 from worker.tools.bash import Bash
+from worker.tools.documents import ReadOffice, ReadPdf
 from worker.tools.edit import Edit
 from worker.tools.glob import Glob
 from worker.tools.grep import Grep
+from worker.tools.images import ReadImage
 from worker.tools.read import Read
 from worker.tools.write import Write
 
@@ -43,8 +45,8 @@ class Catalogue:
 
 
 def standard_tools() -> list[Tool]:
-    """The tools that work on the workspace: Bash, Edit, Glob, Grep, Read, Write."""
-    return [Bash(), Edit(), Glob(), Grep(), Read(), Write()]
+    """The tools that work on the workspace."""
+    return [Bash(), Edit(), Glob(), Grep(), Read(), ReadImage(), ReadOffice(), ReadPdf(), Write()]
 
 
 def schemas(tools: Mapping[str, Tool]) -> list[dict[str, Any]]:

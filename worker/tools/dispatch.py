@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from jobs.arguments import BadArguments, decode_arguments
 from jobs.plain_text import one_line
@@ -50,7 +51,7 @@ def run_tool(
         told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _error(_hide_paths(f"{call_name} failed: {type(error).__name__}: {one_line(told)}", context))
     content = cut_to_budget(clean_text(result.content), context.budget_tokens, _CUT)
-    return ToolResult(content, result.is_error)
+    return replace(result, content=content)
 
 
 def _hide_paths(message: str, context: ToolContext) -> str:

@@ -17,6 +17,7 @@ from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
 from storage.history import append_events
 from storage.hooks import add_hook_calls
+from storage.images import add_images
 from storage.models import comments, jobs, messages, runs, tool_calls
 from storage.parents import CANCELLED, child_ended
 from storage.plans import add_plan
@@ -55,6 +56,8 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         )
         if checkpoint.plan is not None:
             add_plan(conn, run.job_id, written[0], checkpoint.plan)
+        if checkpoint.images:
+            add_images(conn, run.job_id, checkpoint.images)
         if checkpoint.remark is not None:
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:

@@ -85,6 +85,7 @@ jobs = sa.Table(
     _counter("summary_seq"),  # the summary shown in this visit's head; 0 without one
     _counter("epoch"),  # counts changes of the context that break the request's prefix
     _counter("context_tokens"),
+    sa.Column("shell_folder", sa.Text),  # where the next command begins; null: in the workspace itself
     sa.Column("pending_call", sa.Text),
     sa.Column("pending_question", Json),
     sa.Column("answer_due_at", sa.Double),  # then the question's default answers it; null: a person must
@@ -260,6 +261,17 @@ plans = sa.Table(
     sa.Column("plan_type", sa.Text, nullable=False),
     sa.Column("plan_content", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
+)
+
+# What a model was shown: the bytes as they are sent, so that every later request has the same prefix.
+images = sa.Table(
+    "images",
+    metadata,
+    _job_key(),
+    sa.Column("sha", sa.Text, primary_key=True),
+    sa.Column("media_type", sa.Text, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),  # of data
 )
 
 workers = sa.Table(

@@ -126,6 +126,15 @@ class NewImage:
         return {name: getattr(self, name) for name in names}
 
 
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image as it is sent."""
+
+    sha: str
+    media_type: str
+    data: bytes
+
+
 class Commit(StrEnum):
     """What a run's checkpoint is about; each has its two crash points."""
 

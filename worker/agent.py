@@ -21,6 +21,7 @@ from worker import transition
 from worker.decisions import decide
 from worker.endings import Ending, end, end_after_model_error, end_at_boundary, tool_message
 from worker.fallback import choose_model, model_answered, turn_to_another
+from worker.images import admitted, image_rows, image_urls, references
 from worker.job_run import JobRun
 from worker.layout import build_messages, request_text
 from worker.loops import end_if_looping, loop_warning
@@ -111,7 +112,7 @@ def take_step(job: JobRun) -> Ending | None:
     except ConfigurationError as error:
         return _not_configured(job, error)
     fill_gap(job)
-    messages = build_messages(job.rows)
+    messages = build_messages(job.rows, image_urls(job))
     request = ModelRequest(
         model=job.model_name,
         messages=messages,
@@ -146,7 +147,7 @@ def fill_gap(job: JobRun) -> None:
         parts.append(unread_text(comments, job.process.zone, _room(job) // 4))
     if job.rows[-1].role == "assistant":
         parts.append(CUT_TEXT if _is_cut(job.rows[-1]) else NUDGE)
-    rows: list[NewMessage] = []
+    rows = image_rows(job)
     if parts:
         text = "\n\n".join(parts)
         rows.append(NewMessage("user", "gap", text, tokens=estimate_tokens(text)))
@@ -268,14 +269,19 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
     for position, call in enumerate(work):
         result = _result_of(job, call, max(left // (len(work) - position), least))
         tokens = estimate_tokens(result.content)
-        left -= tokens
+        left -= tokens + sum(image.tokens for image in result.images)
         message = tool_message(call.id, call.name, result.content, is_error=result.is_error, tokens=tokens)
+        message.extra = references(result)
+        values: dict[str, object] = {"context_tokens": job.row["context_tokens"] + tokens}
+        if result.folder is not None:
+            values["shell_folder"] = result.folder
         job.commit(
             Checkpoint(
                 Commit.RESULT,
                 messages=[message],
                 plan=plan_of(call.name, call.arguments, result),
-                values={"context_tokens": job.row["context_tokens"] + tokens},
+                images=result.images,
+                values=values,
             )
         )
         if call.name in CHECKLIST_CHANGES and not result.is_error:
@@ -324,9 +330,10 @@ def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:
         call_id=call.id,
         sandbox=job.process.sandbox,
         bash_timeout=job.process.settings.bash_timeout,
+        folder=job.row["shell_folder"] or "",
     )
     crash_point(CrashPoint.TOOL_STARTING)
-    result = run_tool(call.name, call.arguments, context, job.tools)
+    result = admitted(job, run_tool(call.name, call.arguments, context, job.tools))
     crash_point(CrashPoint.TOOL_ENDED)
     return result
 

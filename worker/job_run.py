@@ -46,6 +46,7 @@ class JobRun:
         self.tools: dict[str, Tool] = {}
         self.tool_schemas: list[dict[str, Any]] = []
         self.model_in_use: str | None = None  # where there are several
+        self.image_urls: dict[str, str] = {}  # of the images in the view, by their hash: see worker.images
         self.tools_of: str | None = None  # the movement whose tools these are
         self._began = self._marked = time.monotonic()
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from storage.records import Message
@@ -22,12 +23,17 @@ from worker.reminders import on_the_wire
 WireMessage = dict[str, Any]
 INHERITED = "inheritance"  # the head block that a summary stands after
 INSTRUCTION = "instruction"
+IMAGES = "images"  # of a row's extra: what was shown with a gap message, or is to be shown after a result
+KEPT_IMAGES = 1  # of those that a compaction found
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def build_messages(rows: Sequence[Message]) -> list[WireMessage]:
+def build_messages(
+    rows: Sequence[Message], images: Mapping[str, str] = MappingProxyType({})
+) -> list[WireMessage]:
     """The messages of the next request, from the rows of the present view in the order of their seq.
 
+    `images` are those of `shown_images`, as URLs by their hash; one that is not there is told in words.
     Each call in the view must have its result, or ValueError: an unanswered call is the agent loop's to answer first.
     """
     system = next(row for row in rows if row.kind == "system")
@@ -38,8 +44,34 @@ def build_messages(rows: Sequence[Message]) -> list[WireMessage]:
         if row.role == "assistant":
             built.extend(_turn(row, results))
         elif row.role == "user":
-            _append_user(built, on_the_wire(row))
+            _append_user(built, _user_content(row, images))
     return built
+
+
+def shown_images(rows: Sequence[Message]) -> list[dict[str, Any]]:
+    """What the rows note of the images that a request shows: of those that a compaction found the newest, and all since.
+
+    The same until the next compaction: an image that goes earlier would change what was sent before.
+    """
+    summary = max((row.seq for row in rows if row.kind == "summary"), default=0)
+    gaps = [row for row in rows if row.kind == "gap" and row.extra and IMAGES in row.extra]
+    older = [image for row in gaps if row.seq < summary for image in (row.extra or {})[IMAGES]]
+    newer = [image for row in gaps if row.seq > summary for image in (row.extra or {})[IMAGES]]
+    return older[-KEPT_IMAGES:] + newer
+
+
+def _user_content(row: Message, images: Mapping[str, str]) -> str | list[dict[str, Any]]:
+    """A gap message: its text, and the images it shows as further parts."""
+    text = on_the_wire(row)
+    noted = (row.extra or {}).get(IMAGES)
+    if not noted:
+        return text
+    shown = [images[image["sha"]] for image in noted if image["sha"] in images]
+    gone = [image["path"] for image in noted if image["sha"] not in images]
+    if gone:
+        text += f"\n[no longer shown: {', '.join(gone)}; ReadImage shows an image again]"
+    urls = [{"type": "image_url", "image_url": {"url": url}} for url in shown]
+    return [{"type": "text", "text": text}, *urls] if urls else text
 
 
 def _head(rows: Sequence[Message]) -> WireMessage:
@@ -81,16 +113,24 @@ def _call(call: dict[str, Any], asked: str | None) -> WireMessage:
     return built | {SIGNATURE: {"by": asked, "value": call["extra"]}} if call.get("extra") else built
 
 
-def _append_user(built: list[WireMessage], text: str) -> None:
-    if built[-1]["role"] == "user":
-        built[-1]["content"] = f"{built[-1]['content']}\n\n{text}"
+def _append_user(built: list[WireMessage], content: str | list[dict[str, Any]]) -> None:
+    if built[-1]["role"] != "user":
+        built.append({"role": "user", "content": content})
+        return
+    before = built[-1]["content"]
+    if isinstance(before, str) and isinstance(content, str):
+        built[-1]["content"] = f"{before}\n\n{content}"
     else:
-        built.append({"role": "user", "content": text})
+        built[-1]["content"] = [*_parts(before), *_parts(content)]
+
+
+def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def request_text(messages: Sequence[WireMessage], tools: Sequence[WireMessage]) -> str:
-    """All text of a request, for an estimate of its tokens."""
-    parts = [message.get("content") or "" for message in messages]
+    """All text of a request, for an estimate of its tokens. Images are none of it: their rows know what they cost."""
+    parts = [part.get("text", "") for message in messages for part in _parts(message.get("content") or "")]
     parts += [
         json.dumps(message["tool_calls"], ensure_ascii=False)
         for message in messages

@@ -46,6 +46,7 @@ def begin_visit(job: JobRun) -> None:
             values={
                 "visit": visit,
                 "epoch": job.row["epoch"] + 1,
+                "shell_folder": None,
                 "context_tokens": sum(m.tokens for m in messages),
             },
             begins_visit=True,

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import re
+import secrets
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+from jobs.errors import FileRejected
+from jobs.plain_text import one_line
 from worker.cancel import Cancelled
-from worker.sandbox.base import Ending, Outcome, SandboxUnavailable
+from worker.sandbox.base import Ending, Level, Outcome, SandboxUnavailable
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.output import Output
+from worker.tools.paths import SANDBOX_ROOT, relative_path
 from worker.tools.text import mend_surrogates
 
 SHELL = "/bin/bash"
 _LONGEST = 100_000  # the kernel takes 128 KiB for one argument
+_LONGEST_REPORT = 8192
+
+# Runs the command in the folder where the last one ended, and says at its end where it ended itself and how much it left
+# running. The report goes where the output went at first, whatever the command redirected; MARK is a random word. A
+# command that replaces the shell, or its exit trap, has no report, and changes no folder.
+_SCRIPT = (  # one line, so that the command's own lines are counted from 1
+    '[ -z "$1" ] || cd -- "./$1" 2>/dev/null || echo "[$1 is gone: this command began in the workspace]"; '
+    "exec {__report}>&1; "
+    """trap '{ set +xefu; IFS=" "; } 2>/dev/null; """
+    """{ builtin printf "\\nMARK %s %s" "LEFT" "$PWD"; } >&$__report 2>/dev/null' EXIT; """
+    '__command=$2; set --; eval "unset __command; $__command"'
+)
+# Where the command has a process namespace of its own, all that is left in it; else what the shell knows of.
+_COUNT_PROCESSES = (
+    "$(n=0; for p in /proc/[0-9]*; do case ${p#/proc/} in 1|$$|$BASHPID) continue;; esac; "
+    "if builtin read -r s < $p/stat; then s=${s##*) }; case ${s%% *} in Z|X) ;; *) n=$((n+1));; esac; fi; done; "
+    "builtin printf %s $n)"
+)
+_COUNT_JOBS = '$(set -- $(jobs -rp | tr "\\n" " "); builtin printf %s $#)'
+_REPORT = re.compile(r" (\d{1,9}) (/.*)", re.DOTALL)
 
 
 class Bash:
@@ -20,8 +46,9 @@ class Bash:
     name = "Bash"
     description = (
         "Run a bash command in the workspace, in a sandbox: no network, the rest of the machine is read-only or "
-        "hidden, and every process ends with the command. Each command is a new shell. stdout and stderr come "
-        "together; output that is too long is cut in the middle: use head, tail, grep, awk or sed to see less."
+        "hidden, and every process ends with the command, also those in the background. Each command is a new shell; "
+        "it begins in the folder where the last one ended (at first /workspace), nothing else of it is kept. stdout and "
+        "stderr come together; output that is too long is cut in the middle: use head, tail, grep, awk or sed to see less."
     )
     parameters: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -46,19 +73,72 @@ class Bash:
             return ToolResult(told, is_error=True)
         timeout = min(arguments.get("timeout", context.bash_timeout), context.bash_timeout)
         output = Output(context.budget_tokens)
+        mark = secrets.token_hex(16)
+        reader = _ReportReader(mark.encode(), output.feed)
+        own_processes = context.sandbox.level is Level.BWRAP
+        count = _COUNT_PROCESSES if own_processes else _COUNT_JOBS
+        script = _SCRIPT.replace("LEFT", count).replace("MARK", mark)
         outcome = context.sandbox.run(
-            [SHELL, "-c", command],
+            [SHELL, "-c", script, "bash", context.folder, command],
             workspace=context.workspace,
             timeout=timeout,
             cancel=context.cancel,
-            on_output=output.feed,
+            on_output=reader.feed,
         )
         if outcome.ending is Ending.CANCELLED:
             raise Cancelled(context.cancel.reason or "cancel")
-        told = _ending(outcome, timeout)
+        left, ended_in = reader.end()
+        failure = _ending(outcome, timeout)
+        folder, moved = _next_folder(context, ended_in)
+        killed = f"[{left} of its processes were still running, and were killed]" if left else ""
+        told = "\n".join(note for note in (failure, killed, moved) if note)
         text = output.text().rstrip("\n")
         content = f"{text}\n{told}" if text and told else text or told or "[no output]"
-        return ToolResult(content, is_error=bool(told))
+        return ToolResult(content, is_error=bool(failure), folder=folder)
+
+
+class _ReportReader:
+    """Takes the report off the end of what is printed. What looks like one and is followed by more is output."""
+
+    def __init__(self, mark: bytes, on_output: Callable[[bytes], None]) -> None:
+        self._mark = b"\n" + mark
+        self._on_output = on_output
+        self._held = b""
+
+    def feed(self, data: bytes) -> None:
+        data = self._held + data
+        at = data.rfind(self._mark)
+        if at < 0:  # it may have begun
+            at = max(len(data) - len(self._mark), 0)
+        elif len(data) - at > _LONGEST_REPORT:
+            at = len(data)
+        if at:
+            self._on_output(data[:at])
+        self._held = data[at:]
+
+    def end(self) -> tuple[int, str | None]:
+        """How many processes were left, and where the shell ended; (0, None) without a report."""
+        if self._held.startswith(self._mark):
+            report = self._held[len(self._mark) :].decode("utf-8", "replace")
+            if found := _REPORT.fullmatch(report):
+                return int(found[1]), found[2]
+        self._on_output(self._held)
+        return 0, None
+
+
+def _next_folder(context: ToolContext, ended_in: str | None) -> tuple[str | None, str]:
+    """Where the next command begins, None if as before; and what the model is told of it."""
+    if ended_in is None:
+        return None, ""
+    try:
+        folder = relative_path(context, ended_in)
+    except FileRejected:
+        begins = f"{SANDBOX_ROOT}/{context.folder}".rstrip("/")
+        return None, f"[the next command begins in {begins}: it ended outside of the workspace]"
+    if folder == context.folder:
+        return None, ""
+    begins = one_line(f"{SANDBOX_ROOT}/{folder}".rstrip("/"))
+    return folder, f"[the next command begins in {begins}]"
 
 
 def _ending(outcome: Outcome, timeout: float) -> str:

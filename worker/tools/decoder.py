@@ -42,7 +42,7 @@ class CannotDecode(SostenutoError):
 
 
 def decode(
-    context: ToolContext, path: str, file: BinaryIO, reader: str, options: dict[str, Any], most: int
+    context: ToolContext, path: str, file: BinaryIO, *, reader: str, options: dict[str, Any], most: int
 ) -> bytes:
     """The child's answer to a request, at most `most` bytes of it.
 

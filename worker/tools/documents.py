@@ -94,7 +94,9 @@ def _read(context: ToolContext, arguments: dict[str, Any], reader: str) -> ToolR
         require_size(path, file, _LARGEST)
         # Each unit is a line of JSON, and even an empty one takes its room of what may be written.
         most = (most_chars + 1000) * _BYTES_A_CHAR + 100_000
-        document = _Document(json_lines(decode(context, path, file, reader, options, most)))
+        document = _Document(
+            json_lines(decode(context, path, file, reader=reader, options=options, most=most))
+        )
     return document.told(options, context.budget_tokens)
 
 

@@ -18,6 +18,7 @@ _LARGEST = 50 << 20
 _MOST_PIXELS = 100_000_000
 _PIXELS_A_TOKEN = 750
 _LEAST_TOKENS = 85
+_TOLD_TOKENS = 60  # of the result's text
 _TYPES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 
 
@@ -50,10 +51,15 @@ class ReadImage:
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         path = relative_path(context, arguments["path"])
-        options = {"most_pixels": _MOST_PIXELS, "longest_side": LONGEST_SIDE, "most_bytes": MOST_BYTES}
+        options = {
+            "most_pixels": _MOST_PIXELS,
+            "longest_side": LONGEST_SIDE,
+            "most_shown": max(context.budget_tokens - _TOLD_TOKENS, _LEAST_TOKENS) * _PIXELS_A_TOKEN,
+            "most_bytes": MOST_BYTES,
+        }
         with opened_workspace(context) as root_fd, open_regular(root_fd, path) as file:
             require_size(path, file, _LARGEST)
-            answer = decode(context, path, file, "image", options, MOST_BYTES + 10_000)
+            answer = decode(context, path, file, reader="image", options=options, most=MOST_BYTES + 10_000)
         line, _, data = answer.partition(b"\n")
         image, told = _checked(path, next(json_lines(line), {}), data)
         return ToolResult(f"The image {path} is shown in the next message: {told}.", images=(image,))

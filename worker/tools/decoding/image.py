@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from typing import Any, BinaryIO
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -38,7 +39,9 @@ def read(request: dict[str, Any], file: BinaryIO, out: BinaryIO) -> None:
     image = ImageOps.exif_transpose(image)
     turned = (image.width > image.height) != (width > height)
     image = _plain(image)
-    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    share = min(math.sqrt(request["most_shown"] / (image.width * image.height)), 1.0)
+    bounds = (min(int(image.width * share), longest) or 1, min(int(image.height * share), longest) or 1)
+    image.thumbnail(bounds, Image.Resampling.LANCZOS)
     data, media_type, image = _encoded(image, as_photograph=kind == "JPEG", most_bytes=most_bytes)
     description = {
         "kind": kind,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import itertools
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -105,7 +105,7 @@ def _cell_text(cell: Any) -> str:
 
 
 def _read_xlsx(file: BinaryIO, writer: Writer, sheet: str | None) -> None:
-    import openpyxl
+    import openpyxl  # type: ignore[import-untyped]  # no types published
 
     values = openpyxl.load_workbook(file, read_only=True, data_only=True)
     formulas = openpyxl.load_workbook(file, read_only=True, data_only=False)
@@ -136,7 +136,7 @@ def _shown(value: Any, written: Any) -> str:
         value = written
     if value is None:
         return ""
-    if isinstance(value, datetime.datetime):
+    if isinstance(value, dt.datetime):
         return value.isoformat(" ")
     return " ".join(str(value).split())
 

@@ -126,8 +126,10 @@ def test_results_are_clean_and_within_the_budget(context: ToolContext) -> None:
 def test_globs_select_and_edit_gates() -> None:
     names = [*TOOLS]
     catalogue = Catalogue(standard_tools())
-    assert names == ["Bash", "Edit", "Glob", "Grep", "Read", "Write"]
-    assert list(catalogue.select(["*"], edit=False)) == ["Bash", "Glob", "Grep", "Read"]
+    readers = ["Read", "ReadImage", "ReadOffice", "ReadPdf"]
+    assert names == ["Bash", "Edit", "Glob", "Grep", *readers, "Write"]
+    assert list(catalogue.select(["*"], edit=False)) == ["Bash", "Glob", "Grep", *readers]
+    assert list(catalogue.select(["Read*"], edit=True)) == readers
     assert list(catalogue.select(["mcp__*", "read"], edit=True)) == []
     with pytest.raises(ValueError, match="Bash"):
         Catalogue([*standard_tools(), *standard_tools()])
@@ -141,7 +143,7 @@ def test_schemas_are_the_same_bytes_each_time() -> None:
 
 def test_crash_policies() -> None:
     repeatable = {name for name, tool in TOOLS.items() if tool.crash is CrashPolicy.REPEATABLE}
-    assert repeatable == {"Read", "Glob", "Grep", "Write"}
+    assert repeatable == {"Read", "ReadImage", "ReadOffice", "ReadPdf", "Glob", "Grep", "Write"}
 
 
 def test_bash_without_a_sandbox_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ _SCRIPT = (  # one line, so that the command's own lines are counted from 1
     '[ -z "$1" ] || cd -- "./$1" 2>/dev/null || echo "[$1 is gone: this command began in the workspace]"; '
     "exec {__report}>&1; "
     """trap '{ set +xefu; IFS=" "; } 2>/dev/null; """
-    """{ builtin printf "\\nMARK %s %s" "LEFT" "$PWD"; } >&$__report 2>/dev/null' EXIT; """
+    """{ builtin printf "\\nMARK %s %s\\0" "LEFT" "$PWD"; } >&$__report 2>/dev/null' EXIT; """
     '__command=$2; set --; eval "unset __command; $__command"'
 )
 # Where the command has a process namespace of its own, all that is left in it; else what the shell knows of.
@@ -37,7 +37,7 @@ _COUNT_PROCESSES = (
     "builtin printf %s $n)"
 )
 _COUNT_JOBS = '$(set -- $(jobs -rp | tr "\\n" " "); builtin printf %s $#)'
-_REPORT = re.compile(r" (\d{1,9}) (/.*)", re.DOTALL)
+_REPORT = re.compile(r" (\d{1,9}) (/[^\0]*)\0")
 
 
 class Bash:

@@ -24,3 +24,9 @@ def any_sandbox(request: pytest.FixtureRequest) -> Sandbox:
 def sandboxed(tmp_path: Path) -> ToolContext:
     """A workspace, and the strongest level."""
     return make_context(make_workspace(tmp_path), sandbox=Bwrap(Caps()))
+
+
+@pytest.fixture(scope="session")
+def session_sandbox() -> Sandbox:
+    """The strongest level, for tests that make many examples."""
+    return Bwrap(Caps())

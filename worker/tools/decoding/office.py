@@ -98,7 +98,10 @@ def _docx_lines(document: Any) -> Iterator[str]:
 
 
 def _cell_text(cell: Any) -> str:
-    return " ".join("".join(text.text or "" for text in part.iter(f"{_W}t")) for part in cell.iter(f"{_W}p"))
+    texts = []
+    for node in cell.iter(f"{_W}p", f"{_W}t", f"{_W}br", f"{_W}tab"):
+        texts.append(node.text or "" if node.tag == f"{_W}t" else " ")
+    return "".join(texts)
 
 
 # --- XLSX ---

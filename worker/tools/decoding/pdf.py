@@ -49,7 +49,7 @@ def _text(reader: pypdf.PdfReader, number: int) -> str:
     except Exception as error:  # noqa: BLE001  one bad page does not hide the others
         return f"[this page cannot be read: {type(error).__name__}]"
     if text.strip():
-        return text
+        return text.strip("\n")
     images = _images(page)
     return f"[no text on this page, only {images} images: probably a scan]" if images else "[an empty page]"
 

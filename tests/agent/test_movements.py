@@ -244,7 +244,9 @@ def test_only_the_first_transition_of_a_reply_counts(stage: Stage) -> None:
 
 def test_tools_that_are_not_allowed_are_invisible_and_refused(stage: Stage) -> None:
     """A tool that does not exist or is not allowed here: an error that names the allowed ones; nothing runs."""
-    piece = stage.piece("few", {"name": "work", "allowed_tools": ["Re*", "Act"], "rules": rules("COMPLETE")})
+    piece = stage.piece(
+        "few", {"name": "work", "allowed_tools": ["Read", "read_*", "Act"], "rules": rules("COMPLETE")}
+    )
     job_id = stage.play(
         calls(
             call("Bash", command="touch output/x"),

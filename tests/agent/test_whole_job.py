@@ -127,7 +127,7 @@ def test_an_error_inside_sostenuto_fails_the_job_and_says_so(
 ) -> None:
     """A fault of ours must neither loop nor hang: the job fails with internal_error, and can be retried."""
 
-    def broken(_rows: Any) -> Any:
+    def broken(*_: Any) -> Any:
         raise KeyError("a fault \0 of ours")
 
     with monkeypatch.context() as patch:

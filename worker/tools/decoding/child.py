@@ -10,17 +10,17 @@ without any workspace, and takes nothing of the answer on trust.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import io
 import json
 import os
 import resource
 import sys
+import types
 import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
 
-_PACKAGE = "decoding"
+_PACKAGE = "worker.tools.decoding"
 
 
 def limit(request: dict[str, Any]) -> None:
@@ -38,14 +38,13 @@ def limit(request: dict[str, Any]) -> None:
 
 
 def load(name: str) -> Any:
-    """A reader of this folder, which is on no import path."""
-    folder = Path(__file__).parent
+    """A reader of this folder: the packages above it are not to be seen here, so empty ones stand for them."""
     if _PACKAGE not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            _PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None
-        sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
+        names = _PACKAGE.split(".")
+        for depth in range(1, len(names) + 1):
+            package = types.ModuleType(".".join(names[:depth]))
+            package.__path__ = [str(Path(__file__).parent)] if depth == len(names) else []
+            sys.modules[package.__name__] = package
     return importlib.import_module(f"{_PACKAGE}.{name}")
 
 

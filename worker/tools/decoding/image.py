@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from .refused import Refused
+from worker.tools.decoding.refused import Refused
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _QUALITIES = (85, 70, 50)

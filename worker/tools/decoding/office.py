@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from .refused import Full, Refused, Writer
+from worker.tools.decoding.refused import Full, Refused, Writer
 
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _MOST_PARTS = 10_000
@@ -98,10 +98,8 @@ def _docx_lines(document: Any) -> Iterator[str]:
 
 
 def _cell_text(cell: Any) -> str:
-    texts = []
-    for node in cell.iter(f"{_W}p", f"{_W}t", f"{_W}br", f"{_W}tab"):
-        texts.append(node.text or "" if node.tag == f"{_W}t" else " ")
-    return "".join(texts)
+    nodes = cell.iter(f"{_W}p", f"{_W}t", f"{_W}br", f"{_W}tab")
+    return "".join(node.text or "" if node.tag == f"{_W}t" else " " for node in nodes)
 
 
 # --- XLSX ---

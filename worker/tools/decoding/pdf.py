@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import pypdf
 from pypdf.errors import DependencyError
 
-from .refused import Full, Refused, Writer
+from worker.tools.decoding.refused import Full, Refused, Writer
 
 
 def read(request: dict[str, Any], file: BinaryIO, out: BinaryIO) -> None:

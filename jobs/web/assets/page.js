@@ -273,9 +273,10 @@ const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
 /* Whoever reads the end stays there; whoever reads further up is only told. */
 function follow(change) {
   const following = atEnd();
+  const before = document.documentElement.scrollHeight;
   const added = change();
-  if (following) toEnd();
-  else if (added) $("#jump").classList.add("news");
+  if (following && document.documentElement.scrollHeight > before) toEnd();
+  else if (added && !following) $("#jump").classList.add("news");
   if (added) $("#news").textContent = $("#conversation").lastElementChild?.textContent.trim().slice(0, 300) ?? "";
 }
 

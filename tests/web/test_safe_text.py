@@ -46,7 +46,7 @@ def _assert_tame(text: str) -> None:
             )
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_only_known_elements_and_links_come_out(text: str) -> None:
     _assert_tame(text)
 

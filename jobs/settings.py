@@ -108,6 +108,23 @@ ModelNames = Annotated[
     BeforeValidator(_from_list),
     AfterValidator(lambda names: tuple(dict.fromkeys(names))),
 ]
+
+
+class ExchangeSettings(_Group):
+    """The `exchanges:` block: what was sent to models and came back, kept for a while for looking into faults."""
+
+    keep_days: Annotated[float, Field(ge=0, le=3650)] = Field(
+        default=3, description="how long requests and responses are kept; 0: not at all"
+    )
+    max_bytes: Count = Field(default=2 * MEGABYTE, description="of one response that are kept")
+    max_job_bytes: Count = Field(
+        default=100 * MEGABYTE, description="on disk for one job; then no more is kept"
+    )
+    max_total_bytes: Annotated[int, Field(ge=1, le=10**15)] = Field(
+        default=2048 * MEGABYTE, description="on disk for all jobs; the longest unused go first"
+    )
+
+
 HookNames = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)], ...],
     BeforeValidator(_from_list),
@@ -232,6 +249,7 @@ class Settings(_Group):
     budget: BudgetSettings = BudgetSettings()
     context: ContextSettings = ContextSettings()
     hooks: HookSettings = HookSettings()
+    exchanges: ExchangeSettings = ExchangeSettings()
 
     mcp: McpServers = Field(default={}, description="MCP servers whose tools agents may use: name → server")
 

@@ -81,6 +81,7 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         stoppable.stop()
     process.mcp.stop()
     finish(process)
+    process.exchanges.close()
     process.closed.set()
     return exit_code
 

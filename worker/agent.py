@@ -119,6 +119,7 @@ def take_step(job: JobRun) -> Ending | None:
         tools=job.tool_schemas,
         max_output_tokens=job.max_output,
         label=job.label,
+        step=job.row["steps"] + 1,
         expected_tokens=job.row["context_tokens"],
     )
     try:

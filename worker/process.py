@@ -16,6 +16,7 @@ from storage import registry
 from storage.engine import Database
 from storage.records import RunRef
 from worker.cancel import CancelToken
+from worker.exchanges import ExchangeKeeper
 from worker.hooks import HookCaller, load_hooks
 from worker.live import LiveRuns
 from worker.mcp.servers import McpServers
@@ -61,7 +62,8 @@ class WorkerProcess:
         self.aside_reasons: dict[str, str] = {}
         self._giving_back: list[str] = []
         self._giving_back_lock = threading.Lock()
-        self.models = ModelCalls(self.settings, self.db)
+        self.exchanges = ExchangeKeeper(self.settings)
+        self.models = ModelCalls(self.settings, self.db, self.exchanges)
 
     @property
     def settings(self) -> Settings:

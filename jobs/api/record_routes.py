@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 
 from jobs import views
-from jobs.api.routing import After, Installed, Limit, ReadJob, page
-from jobs.api.schemas import Page, call_dict, comment_dict, event_dict, job_dict, message_dict
+from jobs.api.routing import HIGHEST, After, Installed, Limit, ReadJob, page
+from jobs.api.schemas import Page, call_dict, comment_dict, event_dict, exchange_dict, job_dict, message_dict
+from jobs.exchanges import list_exchanges, read_exchange
 from jobs.notes import get_notes
 from storage import jobs as store
 from storage import observing
@@ -56,6 +57,23 @@ def tool_calls(
     seq, position = (int(part) for part in after.split("."))
     found = observing.list_tool_calls(installation.db, job.id, (seq, position), limit + 1)
     return page(request, found, limit, call_dict, after=lambda call: f"{call.message_seq}.{call.position}")
+
+
+@router.get("/exchanges")
+def exchanges(
+    request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
+) -> Page:
+    """The calls of the model that are kept, without their bodies, oldest first."""
+    found = list_exchanges(installation.settings.data_dir, job.id, after, limit + 1)
+    return page(request, found, limit, exchange_dict, after=lambda exchange: exchange["seq"])
+
+
+@router.get("/exchanges/{seq}")
+def exchange(
+    job: ReadJob, installation: Installed, seq: Annotated[int, Path(ge=1, le=HIGHEST)]
+) -> dict[str, Any]:
+    """One call of the model: the whole request, and the response as it came."""
+    return exchange_dict(read_exchange(installation.settings.data_dir, job.id, seq))
 
 
 @router.get("/todos")

@@ -147,7 +147,7 @@ def job_dict(view: JobView) -> dict[str, Any]:
         name.partition(".")[0].replace("-", "_"): f"{here}/{name}"
         for name in (
             "events", "history", "comments", "messages", "tool-calls", "todos", "checklists", "plans", "lessons",
-            "children", "files", "workspace.zip",
+            "exchanges", "children", "files", "workspace.zip",
         )
     }  # fmt: skip
     state = State(view.state)
@@ -167,6 +167,11 @@ def job_dict(view: JobView) -> dict[str, Any]:
 def message_dict(message: Message) -> dict[str, Any]:
     """A row of the transcript."""
     return asdict(message) | {"created_at": iso(message.created_at)}
+
+
+def exchange_dict(exchange: dict[str, Any]) -> dict[str, Any]:
+    """A call of the model."""
+    return exchange | {"at": iso(exchange["at"])}
 
 
 def event_dict(event: HistoryEvent) -> dict[str, Any]:

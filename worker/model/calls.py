@@ -20,6 +20,7 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
 from storage.errors import StorageError
 from worker.cancel import CancelToken
+from worker.exchanges import ExchangeKeeper
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.memory import ModelMemory
 from worker.model.opening import open_model
@@ -47,9 +48,10 @@ _OF_MESSAGES = {
 class ModelCalls:
     """Profiles and calls of every model that the settings reach. Thread-safe."""
 
-    def __init__(self, settings: Settings, db: Database) -> None:
+    def __init__(self, settings: Settings, db: Database, keeper: ExchangeKeeper | None = None) -> None:
         self._settings = settings
         self.memory = ModelMemory(db)
+        self._keeper = keeper
         self._open = lru_cache(maxsize=64)(lambda name: open_model(settings, name))
         self._route = lru_cache(maxsize=256)(lambda name: route_of(settings, name))
         self._asked: dict[str, float] = {}  # by key, when its server was last asked for the window
@@ -101,7 +103,7 @@ class ModelCalls:
             profile = self.profile(request.model)
             sent = _formed(request, profile, changed=bool(met))
             try:
-                return replace(self._call(opened, sent, cancel), adapted=tuple(met))
+                return replace(self._call(opened, sent, profile.endpoint_key, cancel), adapted=tuple(met))
             except ModelError as error:
                 news = _news(profile, request, sent, error)
                 if news is None or len(met) >= MOST_REFUSALS:
@@ -112,9 +114,19 @@ class ModelCalls:
                 met += _names(news)
                 log.info("%s: works around a refusal (%s): %s", profile.key, ", ".join(met), error)
 
-    def _call(self, model: Model, request: ModelRequest, cancel: CancelToken) -> ModelReply:
+    def _call(self, model: Model, request: ModelRequest, address: str, cancel: CancelToken) -> ModelReply:
+        tape = self._keeper.tape(request, address) if self._keeper is not None else None
+        reply: ModelReply | None = None
+        failure: Exception | None = None
         crash_point(CrashPoint.MODEL_CALLING)
-        reply = model.complete(request, cancel)
+        try:
+            reply = model.complete(request if tape is None else replace(request, tape=tape), cancel)
+        except Exception as error:
+            failure = error
+            raise
+        finally:
+            if tape is not None:
+                tape.end(reply, failure)
         crash_point(CrashPoint.MODEL_REPLIED)
         return reply
 

@@ -67,6 +67,7 @@ class ModelRequest:
     tools: list[dict[str, Any]]
     max_output_tokens: int | None
     label: str
+    step: int | None = None  # of the job, where the call is one of its steps
     expected_tokens: int = 0  # about what the call takes, where an endpoint is limited by tokens
     rules: Rules = field(default_factory=Rules)
     tape: Tape | None = field(default=None, compare=False)

@@ -24,6 +24,10 @@ class Reason(StrEnum):
     RESUMED = "resumed"
     RETRIED = "retried"
     ANSWERED = "answered"
+    CONTEXT_FULL = "context_full"
+    COMPACTING = "compacting"
+    COMPACTED = "compacted"
+    CONTEXT_KEPT = "context_kept"
     SUBTASKS = "subtasks"
     SUBTASKS_DONE = "subtasks_done"
     PAUSED_BY_USER = "paused_by_user"
@@ -72,6 +76,14 @@ WORDINGS: dict[Reason, Wording] = {
         "to be retried from its last checkpoint", "a worker takes it as soon as one is free"
     ),
     Reason.ANSWERED: Wording("its question was answered", "a worker takes it on as soon as one is free"),
+    Reason.CONTEXT_FULL: Wording(
+        "its context is to be summarised", "a worker of the context queue does it, then the job goes on"
+    ),
+    Reason.COMPACTING: Wording("its context is being summarised", "it goes on by itself"),
+    Reason.COMPACTED: Wording("its context was summarised", "a worker takes it on as soon as one is free"),
+    Reason.CONTEXT_KEPT: Wording(
+        "its context could not be summarised: {detail}", "it goes on with what it has, as far as that fits"
+    ),
     Reason.SUBTASKS: Wording(
         "waits for {children_open} of {children_total} subtasks",
         "it goes on when they have ended; see them with: sostenuto list --parent {id}",

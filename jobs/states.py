@@ -81,6 +81,9 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.RUNNING, Event.ABORT): State.ABORTED,
     # By the run itself after cancel_requested, or by the sweep where the run is dead.
     (State.RUNNING, Event.CANCEL): State.CANCELLED,
+    # A worker of the context queue takes it; it gives it back in order after a failed call or at a shutdown.
+    (State.COMPRESSING, Event.CLAIM): State.COMPRESSING,
+    (State.COMPRESSING, Event.REQUEUE): State.COMPRESSING,
     # The summary is swapped in, or was not worth it: the same movement goes on.
     (State.COMPRESSING, Event.COMPRESSED): State.QUEUED,
     # The compaction's worker died: another one takes it; the state stays.

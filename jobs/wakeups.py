@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 1.0
 
-AGENT_QUEUE = "agent"
-QUEUES = (AGENT_QUEUE,)
-TASK_NAMES = {AGENT_QUEUE: "sostenuto.agent"}
-QUEUE_OF_STATE = {State.QUEUED: AGENT_QUEUE}
+AGENT_QUEUE = "agent"  # slices of agents
+CONTEXT_QUEUE = "context"  # summaries: compactions, and those of jobs that ended
+QUEUES = (AGENT_QUEUE, CONTEXT_QUEUE)
+TASK_NAMES = {AGENT_QUEUE: "sostenuto.agent", CONTEXT_QUEUE: "sostenuto.context"}
+QUEUE_OF_STATE = {State.QUEUED: AGENT_QUEUE, State.COMPRESSING: CONTEXT_QUEUE}
 
 
 @dataclass(slots=True)

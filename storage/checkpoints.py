@@ -22,6 +22,7 @@ from storage.models import comments, jobs, messages, runs, tool_calls
 from storage.parents import CANCELLED, child_ended
 from storage.plans import add_plan
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
+from storage.summaries import add_summary
 from storage.text import clean_json, clean_text
 
 _LIMITS = (jobs.c.max_steps, jobs.c.max_tokens, jobs.c.max_cost, jobs.c.max_seconds)
@@ -31,6 +32,7 @@ _RETURNED = (
     jobs.c.event_seq,
     jobs.c.inbox_total,
     jobs.c.total_messages,
+    jobs.c.total_summaries,
     jobs.c.pause_requested,
     jobs.c.cancel_requested,
     jobs.c.parent_id,
@@ -58,6 +60,11 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
             add_plan(conn, run.job_id, written[0], checkpoint.plan)
         if checkpoint.images:
             add_images(conn, run.job_id, checkpoint.images)
+        if checkpoint.summary is not None:
+            number = row.total_summaries
+            add_summary(
+                conn, run.job_id, checkpoint.summary, number, visit=row.visit, now=now, message=written[0]
+            )
         if checkpoint.remark is not None:
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
@@ -106,6 +113,9 @@ def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
         values["event_seq"] = jobs.c.event_seq + events
     if checkpoint.begins_visit:
         values["visit_seq"] = jobs.c.total_messages + 1
+    if checkpoint.summary is not None:
+        values["summary_seq"] = jobs.c.total_messages + 1
+        values["total_summaries"] = jobs.c.total_summaries + 1
     if checkpoint.inbox_seen is not None:
         values["inbox_seen"] = checkpoint.inbox_seen
     if checkpoint.remark is not None:  # the agent has seen what it said itself

@@ -38,6 +38,10 @@ class CrashPoint(StrEnum):
     TOOL_ENDED = "tool.ended"
     RESULT_COMMITTING = "result.committing"  # a call's result
     RESULT_COMMITTED = "result.committed"
+    TRIM_COMMITTING = "trim.committing"  # old results are shown shortened
+    TRIM_COMMITTED = "trim.committed"
+    SWAP_COMMITTING = "swap.committing"  # a summary takes the place of what it covers
+    SWAP_COMMITTED = "swap.committed"
     TRANSITION_COMMITTING = "transition.committing"  # to the next movement
     TRANSITION_COMMITTED = "transition.committed"
     SUBTASK_COMMITTING = "subtask.committing"  # a child begins

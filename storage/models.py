@@ -84,7 +84,13 @@ jobs = sa.Table(
     _counter("tail_seq"),  # first turn kept by the last compaction; 0 without one in this visit
     _counter("summary_seq"),  # the summary shown in this visit's head; 0 without one
     _counter("epoch"),  # counts changes of the context that break the request's prefix
+    _counter("trim_seq"),  # results before it are shown shortened; 0: none are
+    # Its size: believed, by the estimator alone, and as the endpoint last measured it (0: not since it changed).
     _counter("context_tokens"),
+    _counter("context_estimate"),
+    _counter("measured_tokens"),
+    sa.Column("usage_ratio", sa.Double, nullable=False, server_default="1"),  # measured to estimated tokens
+    sa.Column("context_marks", Json),  # what was done about its size: see worker.accounting
     sa.Column("shell_folder", sa.Text),  # where the next command begins; null: in the workspace itself
     sa.Column("pending_call", sa.Text),
     sa.Column("pending_question", Json),
@@ -252,6 +258,30 @@ hook_calls = sa.Table(
 )
 sa.Index("ix_hook_calls_job", hook_calls.c.job_id)
 sa.Index("ix_hook_calls_free", hook_calls.c.free_at)
+
+# What stands for rows that are no longer shown, and what a job left for those that follow it.
+summaries = sa.Table(
+    "summaries",
+    metadata,
+    _job_key(),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),  # counts the job's summaries
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("content", sa.Text, nullable=False),
+    sa.Column("model", sa.Text),
+    sa.Column("visit", sa.Integer, nullable=False),
+    sa.Column("message_seq", sa.Integer),  # of its own message in the transcript; null for a final one
+    sa.Column("first_seq", sa.Integer, nullable=False),  # the rows that it is newly about
+    sa.Column("last_seq", sa.Integer, nullable=False),
+    sa.Column("message_count", sa.Integer, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("tokens_before", sa.Integer, nullable=False),  # of the context; 0 for a final one
+    sa.Column("tokens_after", sa.Integer, nullable=False),
+    _counter("prompt_tokens", sa.BigInteger),
+    _counter("completion_tokens", sa.BigInteger),
+    sa.Column("cost", sa.Double, nullable=False, server_default="0"),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.CheckConstraint("kind IN ('compaction', 'final')", name="kind_known"),
+)
 
 plans = sa.Table(
     "plans",

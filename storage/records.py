@@ -135,6 +135,47 @@ class StoredImage:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class NewSummary:
+    """A summary to record; its number comes from the job's row. `tokens_before`, `tokens_after`: of the context."""
+
+    kind: str  # compaction | final
+    content: str
+    model: str | None
+    first_seq: int
+    last_seq: int
+    message_count: int
+    tokens: int
+    tokens_before: int = 0
+    tokens_after: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary of a job. `first_seq` to `last_seq` are the rows it is newly about; `message_seq` is its own row."""
+
+    job_id: str
+    number: int
+    kind: str
+    content: str
+    model: str | None
+    visit: int
+    message_seq: int | None
+    first_seq: int
+    last_seq: int
+    message_count: int
+    tokens: int
+    tokens_before: int
+    tokens_after: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+    created_at: float
+
+
 class Commit(StrEnum):
     """What a run's checkpoint is about; each has its two crash points."""
 
@@ -142,6 +183,8 @@ class Commit(StrEnum):
     GAP = "gap"
     REPLY = "reply"
     RESULT = "result"
+    TRIM = "trim"
+    SWAP = "swap"
     TRANSITION = "transition"
     END = "end"
 
@@ -157,6 +200,7 @@ class Checkpoint:
     remark: tuple[str, str] | None = None  # (question | result, text) of the agent itself; needs expect_inbox
     plan: NewPlan | None = None  # recorded under the seq of the first message
     images: tuple[NewImage, ...] = ()  # that a message refers to: their bytes are kept from now on
+    summary: NewSummary | None = None  # the one message is its row, and stands for what it covers from now on
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -30,6 +30,7 @@ class Claim:
     event: str
     lease_seconds: float
     allow_suspects: bool
+    reason: str | None = None  # every state but `running` has one
 
 
 def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] | None:
@@ -47,7 +48,7 @@ def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] |
             .values(
                 state=claim.target,
                 run_id=claim.run_id,
-                reason=None,
+                reason=claim.reason,
                 reason_data=None,
                 updated_at=wall_clock(),
                 started_at=sa.func.coalesce(jobs.c.started_at, wall_clock()),

@@ -8,7 +8,8 @@ its commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from jobs.arguments import BadArguments, decode_arguments
 from jobs.errors import ConfigurationError
@@ -18,12 +19,13 @@ from storage import jobs as job_store
 from storage.crashpoints import CrashPoint, crash_point
 from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage
 from worker import transition
+from worker.accounting import marks_column, size_columns
 from worker.decisions import decide
 from worker.endings import Ending, end, end_after_model_error, end_at_boundary, tool_message
 from worker.fallback import choose_model, model_answered, turn_to_another
 from worker.images import admitted, image_rows, image_urls, references
 from worker.job_run import JobRun
-from worker.layout import build_messages, request_text
+from worker.layout import build_messages
 from worker.loops import end_if_looping, loop_warning
 from worker.mcp.required import end_if_server_missing
 from worker.mirrors import mirror_checklists, mirror_transitions
@@ -33,6 +35,7 @@ from worker.note_tools import CHECKLIST_CHANGES, plan_of
 from worker.prices import cost_at
 from worker.prompts import unread_text
 from worker.reminders import todo_reminder
+from worker.room import after_overflow, gap_rows, make_room, warning
 from worker.tokens import estimate_tokens
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.dispatch import run_tool
@@ -111,8 +114,12 @@ def take_step(job: JobRun) -> Ending | None:
         job.process.models.learn_window(job.model_name, job.live.cancel)
     except ConfigurationError as error:
         return _not_configured(job, error)
+    if left := make_room(job):
+        return left.ending
     fill_gap(job)
-    messages = build_messages(job.rows, image_urls(job))
+    if job.size.tokens >= job.limits.stop and (left := make_room(job)):
+        return left.ending
+    messages = build_messages(job.rows, image_urls(job), job.row["trim_seq"])
     request = ModelRequest(
         model=job.model_name,
         messages=messages,
@@ -120,11 +127,13 @@ def take_step(job: JobRun) -> Ending | None:
         max_output_tokens=job.max_output,
         label=job.label,
         step=job.row["steps"] + 1,
-        expected_tokens=job.row["context_tokens"],
+        expected_tokens=job.size.tokens,
     )
     try:
         reply = job.process.ask(request, job.live.cancel, job.ref)
     except ModelError as error:
+        if error.kind is ModelErrorKind.OVERFLOW:
+            return after_overflow(job, error)
         if turn_to_another(job, error):
             return None
         return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint(Commit.END))
@@ -152,9 +161,11 @@ def fill_gap(job: JobRun) -> None:
     if parts:
         text = "\n\n".join(parts)
         rows.append(NewMessage("user", "gap", text, tokens=estimate_tokens(text)))
+    about_context, marks = gap_rows(job)
+    rows += about_context
     rows += [row for row in (loop_warning(job), todo_reminder(job)) if row is not None]
     if rows:
-        job.commit(Checkpoint(Commit.GAP, messages=rows, inbox_seen=seen))
+        job.commit(Checkpoint(Commit.GAP, messages=rows, inbox_seen=seen, values=marks))
 
 
 def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending | None:
@@ -174,6 +185,7 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
     is_cut = reply.finish_reason == "length"
     if is_cut:
         checkpoint.messages += [_error_result(call.id, call.name, TRUNCATED) for call in reply.tool_calls]
+    _measure(job, request, reply, checkpoint)
     if (is_cut or not reply.tool_calls) and _fruitless(job.rows) + 1 >= MOST_FRUITLESS:
         problem = "was cut at the output limit" if is_cut else "had no tool call"
         data = {"detail": f"{MOST_FRUITLESS} replies in a row ran no tool; the last one {problem}"}
@@ -185,9 +197,9 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
 def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
     """The tokens of a call, estimated where the endpoint did not count them, and their cost where it is known."""
     usage = reply.usage
-    prompt = usage.prompt_tokens or estimate_tokens(request_text(request.messages, request.tools))
+    prompt = usage.prompt_tokens or job.size.tokens
     completion = usage.completion_tokens or estimate_tokens(_reply_text(reply))
-    values = {"context_tokens": prompt + completion, "model_failures": 0}
+    values: dict[str, Any] = {"model_failures": 0}
     checkpoint = Checkpoint(Commit.REPLY, prompt_tokens=prompt, completion_tokens=completion, values=values)
     if reply.adapted:
         values["epoch"] = job.row["epoch"] + 1
@@ -201,6 +213,24 @@ def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
         if job.row["max_cost"] is not None:  # a limit that cannot hold
             checkpoint.events.append(NewEvent("cost_unknown", "worker", data={"model": request.model}))
     return checkpoint
+
+
+def _measure(job: JobRun, request: ModelRequest, reply: ModelReply, checkpoint: Checkpoint) -> None:
+    """Takes the size of the context with the reply in it into the reply's commit, with the warning that is due."""
+    counted = job.size.counted(reply.usage)
+    size = counted.grown(sum(message.tokens for message in checkpoint.messages))
+    marks = job.marks
+    events = warning(job, size.tokens, marks)
+    checkpoint.events += events
+    checkpoint.values |= size_columns(size) | marks_column(
+        replace(
+            marks,
+            model=request.model,
+            overflowed=False,
+            ceiling=0 if counted.measured > marks.ceiling else marks.ceiling,
+            warned=marks.warned or bool(events),
+        )
+    )
 
 
 def _reply_text(reply: ModelReply) -> str:
@@ -273,9 +303,7 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
         left -= tokens + sum(image.tokens for image in result.images)
         message = tool_message(call.id, call.name, result.content, is_error=result.is_error, tokens=tokens)
         message.extra = references(result)
-        values: dict[str, object] = {"context_tokens": job.row["context_tokens"] + tokens}
-        if result.folder is not None:
-            values["shell_folder"] = result.folder
+        values: dict[str, object] = {} if result.folder is None else {"shell_folder": result.folder}
         job.commit(
             Checkpoint(
                 Commit.RESULT,
@@ -307,15 +335,14 @@ def _batch_budget(job: JobRun, calls: int) -> tuple[int, int]:
     Half of the room left in the window; 1,000 a call if they are more, and less where so much would not fit.
     """
     least = LEAST_CALL_TOKENS
-    if job.profile.window is not None:  # a guessed window may be far too small
+    if job.window_is_known:  # a guessed window may be far too small
         least = max(min(least, _room(job) * 3 // 4 // max(calls, 1)), LEAST_TOLD_TOKENS)
     return max(min(_room(job) // 2, MOST_BATCH_TOKENS), least * calls), least
 
 
 def _room(job: JobRun) -> int:
     """Tokens left in the window, the next reply's set aside."""
-    used: int = job.row["context_tokens"]
-    return job.window - used - (job.max_output or 0)
+    return job.limits.usable - job.size.tokens
 
 
 def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:

@@ -142,15 +142,35 @@ def _wait_or_collect(job: JobRun, call_id: str, choice: Transition) -> Ending | 
 
 def _collect(job: JobRun, call_id: str) -> None:
     """The children's ends become the call's result, their outputs are in the workspace before it is committed."""
-    left = job.window - job.row["context_tokens"] - (job.max_output or 0)
+    left = job.limits.usable - job.size.tokens
     budget = min(max(left // 2, LEAST_RESULT_TOKENS), MOST_RESULT_TOKENS)
     text = collect_results(job, list_children(job.process.db, job.job_id), budget)
     message = _result(call_id, text)
-    tokens = job.row["context_tokens"] + message.tokens
-    job.commit(Checkpoint(Commit.RESULT, messages=[message], values={"context_tokens": tokens}))
+    job.commit(Checkpoint(Commit.RESULT, messages=[message]))
 
 
-def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
+def force_on(job: JobRun, detail: str) -> Ending | None:
+    """Ends a movement whose context is full: the movement `default_next` begins, else the job ends, never as a success."""
+    step = job.movement.default_next or ABORT
+    choice = Transition(step, f"forced: {detail}", _last_words(job), forced=True)
+    if step in (COMPLETE, ABORT):
+        data = {"detail": f"{detail}; compaction is off or did not help", "forced": step}
+        checkpoint = Checkpoint(Commit.END, events=[_noted(job, choice)])
+        if step == COMPLETE:
+            return end(job, Event.FAIL, Reason.CONTEXT_EXHAUSTED, data, checkpoint=checkpoint)
+        checkpoint.values["error_message"] = f"{Reason.CONTEXT_EXHAUSTED}: {data['detail']}"
+        return end(job, Event.ABORT, Reason.CONTEXT_EXHAUSTED, data, checkpoint=checkpoint)
+    return _move_on(job, None, choice)
+
+
+def _last_words(job: JobRun) -> str:
+    """What a movement that was forced on hands over: its last summary, or the last text of its agent."""
+    told = [row.content for row in job.rows if row.content and row.role == "assistant"][-1:]
+    told += [row.content for row in job.rows if row.content and row.kind == "summary"][-1:]
+    return "\n".join(["This movement ran out of context before its end. Its last words:", *reversed(told)])
+
+
+def _move_on(job: JobRun, call_id: str | None, choice: Transition) -> Ending | None:
     limit = job.piece.max_movements
     if job.row["visit"] >= limit:
         return _fail(job, call_id, Reason.TOO_MANY_MOVEMENTS, {"limit": limit}, f"its {limit} movements")
@@ -161,7 +181,7 @@ def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
     job.commit(
         Checkpoint(
             Commit.TRANSITION,
-            messages=[_result(call_id, f"The movement {choice.next_step} begins.")],
+            messages=_told(call_id, f"The movement {choice.next_step} begins."),
             events=[_noted(job, choice)],
             values=next_visit(choice.next_step),
         )
@@ -169,10 +189,10 @@ def _move_on(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
     return None
 
 
-def _fail(job: JobRun, call_id: str, reason: Reason, data: dict[str, Any], used_up: str) -> Ending:
+def _fail(job: JobRun, call_id: str | None, reason: Reason, data: dict[str, Any], used_up: str) -> Ending:
     """Ends the job where the piece allows no further movement. After a retry the model reads why, and may end it."""
     told = f"Not done: the job has used up {used_up}. End it, or go another way."
-    checkpoint = Checkpoint(Commit.END, messages=[_result(call_id, told, is_error=True)])
+    checkpoint = Checkpoint(Commit.END, messages=_told(call_id, told, is_error=True))
     return end(job, Event.FAIL, reason, data, checkpoint=checkpoint)
 
 
@@ -186,7 +206,16 @@ def _visits_in_a_row(job: JobRun, movement: str) -> int:
 
 def next_visit(movement: str) -> dict[str, Any]:
     """The columns that end a visit: the next one has not begun, and starts with an empty view."""
-    return {"movement": movement, "visit_seq": 0, "tail_seq": 0, "summary_seq": 0, "context_tokens": 0}
+    columns = (
+        "visit_seq",
+        "tail_seq",
+        "summary_seq",
+        "trim_seq",
+        "context_tokens",
+        "context_estimate",
+        "measured_tokens",
+    )
+    return {"movement": movement} | dict.fromkeys(columns, 0)
 
 
 def _refuse(job: JobRun, call_id: str, text: str) -> Ending | None:
@@ -195,18 +224,25 @@ def _refuse(job: JobRun, call_id: str, text: str) -> Ending | None:
     return None
 
 
+def _told(call_id: str | None, text: str, *, is_error: bool = False) -> list[NewMessage]:
+    """The result of the transition's call; none where the movement was forced on."""
+    return [] if call_id is None else [_result(call_id, text, is_error=is_error)]
+
+
 def _result(call_id: str, text: str, *, is_error: bool = False) -> NewMessage:
     return tool_message(call_id, transition.NAME, text, is_error=is_error, tokens=estimate_tokens(text))
 
 
 def _noted(job: JobRun, choice: Transition) -> NewEvent:
-    data = {
+    data: dict[str, Any] = {
         "from": job.row["movement"],
         "to": choice.next_step,
         "summary": shortened(choice.summary),
         # What is handed on where no lesson is given is the summary.
         "lessons": (choice.lessons or choice.summary)[: transition.LESSONS_CHARS],
     }
+    if choice.forced:
+        data["forced"] = True
     if job.movement.verify:
         data["findings"] = choice.summary[: transition.FINDINGS_CHARS]
     return NewEvent("transition", "agent", data=data)

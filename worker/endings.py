@@ -6,10 +6,11 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.errors import RequestPending
+from jobs.errors import IllegalTransition, RequestPending
 from jobs.reasons import Reason
 from jobs.shares import KINDS, spent
 from jobs.states import TERMINAL, Event, State, target
+from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE
 from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
@@ -32,12 +33,10 @@ class Ending:
     reason: Reason
 
     @property
-    def wake_at_once(self) -> bool:
-        """True when the job is due now and its wake-up is still to be sent."""
-        return self.state is State.QUEUED and self.reason not in (
-            Reason.MODEL_UNAVAILABLE,
-            Reason.RATE_LIMITED,
-        )
+    def queue(self) -> str | None:
+        """Where the job is due now, and its wake-up still to be sent; None where it waits for something."""
+        waits = self.reason in (Reason.MODEL_UNAVAILABLE, Reason.RATE_LIMITED)
+        return None if waits else QUEUE_OF_STATE.get(self.state)
 
 
 def end(
@@ -54,8 +53,9 @@ def end(
     Where the job would go on later, but a person asked to cancel or pause it during the last step, that is done.
     """
     checkpoint = checkpoint or Checkpoint(Commit.END)
-    checkpoint.what = Commit.END
-    checkpoint.move = running_move(event, reason, data, delay)
+    if checkpoint.summary is None:
+        checkpoint.what = Commit.END
+    checkpoint.move = leaving(State(job.row["state"]), event, reason, data, delay)
     try:
         return _commit_end(job, checkpoint, checkpoint.move, resume_state=State.QUEUED)
     except RequestPending as request:
@@ -66,9 +66,10 @@ def end(
 
 def _commit_end(job: JobRun, checkpoint: Checkpoint, move: Move, *, resume_state: State) -> Ending:
     state, reason = State(move.target), Reason(move.reason)
+    job.account(checkpoint)
     if state in TERMINAL or state is State.PAUSED:
         checkpoint.values |= {
-            "final_token_count": checkpoint.values.get("context_tokens", job.row["context_tokens"]),
+            "final_token_count": checkpoint.values.get("context_tokens", job.size.tokens),
             "final_message_count": len(job.rows) + len(checkpoint.messages),
         }
     if state in TERMINAL and "pending_call" in checkpoint.values:  # cancelled while it was asking
@@ -86,22 +87,22 @@ def _asked_for(request: RequestPending) -> Move:
     event, reason = (
         (Event.CANCEL, Reason.CANCELLED_BY_USER) if request.cancel else (Event.PAUSE, Reason.PAUSED_BY_USER)
     )
-    return running_move(event, reason, {"actor": "a person"})
+    return leaving(State.RUNNING, event, reason, {"actor": "a person"})
 
 
-def running_move(
-    event: Event, reason: Reason, data: dict[str, Any] | None = None, delay: float = 0.0
+def leaving(
+    source: State, event: Event, reason: Reason, data: dict[str, Any] | None = None, delay: float = 0.0
 ) -> Move:
-    """The move that `event` makes with a running job."""
-    state = target(State.RUNNING, event)
-    assert state is not None, f"{event} is not legal in a running job"
+    """The move that `event` makes with a job that a run holds: a running or a compressing one."""
+    state = target(source, event)
+    assert state is not None, f"{event} is not legal in a {source} job"
     # An end after which the job would go on gives way to a person's request; a pause, to a cancel.
     requests: tuple[str, ...] = () if state in TERMINAL else ("cancel_requested",)
     if state is not State.PAUSED and requests:
         requests = ("pause_requested", *requests)
     return Move(
         event=event,
-        sources=(State.RUNNING,),
+        sources=(source,),
         unless=requests,
         target=state,
         reason=reason,
@@ -112,29 +113,36 @@ def running_move(
     )
 
 
-def give_back(db: Database, ref: RunRef, worker: str) -> list[str]:
-    """Requeues the job of a run that stopped without an ending of its own; returns the jobs to be woken.
+def give_back(db: Database, ref: RunRef, worker: str) -> list[tuple[str, str]]:
+    """Requeues the job of a run that stopped without an ending of its own.
 
-    Raises LeaseLost, StorageError.
+    Returns the wake-ups to be sent: (job, queue). Raises LeaseLost, StorageError.
     """
-    move = running_move(Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
+    try:
+        return _give_back(db, ref, worker, State.RUNNING)
+    except IllegalTransition:  # a compaction's run: what people ask of such a job is done at once
+        return _give_back(db, ref, worker, State.COMPRESSING)
+
+
+def _give_back(db: Database, ref: RunRef, worker: str, state: State) -> list[tuple[str, str]]:
+    move = leaving(state, Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": worker})
     move.forgives_attempts = False
     try:
         commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move))
-        return [ref.job_id]
+        return [(ref.job_id, QUEUE_OF_STATE[State(move.target)])]
     except RequestPending as request:
         move = _asked_for(request)
         move.forgives_attempts = False
         values = {} if request.cancel else {"resume_state": State.QUEUED}
         committed = commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values=values))
-        return [] if committed.woken_parent is None else [committed.woken_parent]
+        return [] if committed.woken_parent is None else [(committed.woken_parent, AGENT_QUEUE)]
 
 
-def fail_run(db: Database, ref: RunRef, reason: Reason, detail: str) -> str | None:
+def fail_run(db: Database, ref: RunRef, state: State, reason: Reason, detail: str) -> str | None:
     """Fails the job of a run that could not even load it; returns the parent to be woken. Raises LeaseLost, StorageError."""
     data = {"detail": detail}
     values = {"error_message": failure_text(reason, data)}
-    checkpoint = Checkpoint(Commit.END, values=values, move=running_move(Event.FAIL, reason, data))
+    checkpoint = Checkpoint(Commit.END, values=values, move=leaving(state, Event.FAIL, reason, data))
     return commit_if_run_owns(db, ref, checkpoint).woken_parent
 
 
@@ -186,34 +194,41 @@ def end_after_model_error(job: JobRun, error: ModelError, endpoint: str, checkpo
     detail = str(error)
     if error.kind in _FINAL_REASONS:
         return end(job, Event.FAIL, _FINAL_REASONS[error.kind], {"detail": detail}, checkpoint=checkpoint)
-    if error.kind is ModelErrorKind.RATE_LIMIT:
-        return _wait_for_rate_limit(job, error, endpoint, checkpoint)
     failures = job.row["model_failures"] + 1
-    data: dict[str, Any]
-    if failures >= MOST_MODEL_FAILURES:
+    passing = passing_wait(job, error, failures, endpoint)
+    counts = error.kind is not ModelErrorKind.RATE_LIMIT  # a busy endpoint is no broken one
+    if passing is None or (counts and failures >= MOST_MODEL_FAILURES):
         data = {"detail": f"{failures} calls in a row failed, the last one: {detail}"}
         return end(job, Event.FAIL, Reason.MODEL_ERROR, data, checkpoint=checkpoint)
+    if counts:
+        checkpoint.values["model_failures"] = failures
+    reason, delay, told = passing
+    return end(job, Event.REQUEUE, reason, told, checkpoint=checkpoint, delay=delay)
+
+
+def passing_wait(
+    job: JobRun, error: ModelError, failures: int, endpoint: str | None = None
+) -> tuple[Reason, float, dict[str, Any]] | None:
+    """Why, how long and with which words to wait after a failure that may pass; None for one that will not.
+
+    All workers share a rate limit's cooldown, which ends when the endpoint said; only the jobs come back spread.
+    (Spread too, it would be set anew, and longer, by each job that finds it: it would never end.)
+    """
+    if error.kind in _FINAL_REASONS:
+        return None
+    endpoint = endpoint or job.process.endpoint(job.model_name)
+    now = job.process.db.clock()
+    if error.kind is ModelErrorKind.RATE_LIMIT:
+        wait = RATE_LIMIT_WAIT if error.retry_after is None else error.retry_after
+        if error.own_limit:
+            delay = max(0.1, wait)  # the database gives turns out apart from each other
+        else:
+            registry.cool_down(job.process.db, endpoint, wait, str(error))
+            delay = _spread(wait)
+        return Reason.RATE_LIMITED, delay, {"endpoint": endpoint, "until": now + delay, "detail": str(error)}
     wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (failures - 1))
     delay = _spread(wait if error.retry_after is None else error.retry_after)
-    checkpoint.values["model_failures"] = failures
-    data = {"detail": detail, "until": job.process.db.clock() + delay}
-    return end(job, Event.REQUEUE, Reason.MODEL_UNAVAILABLE, data, checkpoint=checkpoint, delay=delay)
-
-
-def _wait_for_rate_limit(job: JobRun, error: ModelError, endpoint: str, checkpoint: Checkpoint) -> Ending:
-    """A busy endpoint is no broken one: the wait counts as no failure, and all workers share it.
-
-    The shared cooldown ends when the endpoint said; only the jobs come back spread. (Spread too, it would be set anew,
-    and longer, by each job that finds it: it would never end.)
-    """
-    wait = RATE_LIMIT_WAIT if error.retry_after is None else error.retry_after
-    if error.own_limit:
-        delay = max(0.1, wait)  # the database gives turns out apart from each other
-    else:
-        registry.cool_down(job.process.db, endpoint, wait, str(error))
-        delay = _spread(wait)
-    data = {"endpoint": endpoint, "until": job.process.db.clock() + delay, "detail": str(error)}
-    return end(job, Event.REQUEUE, Reason.RATE_LIMITED, data, checkpoint=checkpoint, delay=delay)
+    return Reason.MODEL_UNAVAILABLE, delay, {"detail": str(error), "until": now + delay}
 
 
 def _spread(seconds: float) -> float:

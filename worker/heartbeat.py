@@ -71,8 +71,8 @@ class Heartbeat(threading.Thread):
         if ref is None:  # its claim was never committed
             return
         with contextlib.suppress(LeaseLost):
-            give_back(self._process.db, ref, self._process.name)
-            self._process.wake(ref.job_id)
+            for job_id, queue in give_back(self._process.db, ref, self._process.name):
+                self._process.wake(job_id, queue)
 
 
 class LeaseWatch(threading.Thread):
@@ -124,7 +124,10 @@ class Control(threading.Thread):
         runs = {run.ref.run_id: run for run in self._process.live.all()}
         if not runs:
             return
-        for run_id, wishes in read_wishes(self._process.db, list(runs)).items():
+        wished = read_wishes(self._process.db, list(runs))
+        for run_id in runs.keys() - wished.keys():  # as when a person cancels or pauses a compressing job
+            runs[run_id].cancel.cancel("lease_lost")
+        for run_id, wishes in wished.items():
             runs[run_id].pause = wishes.pause
             if wishes.cancel:
                 runs[run_id].cancel.cancel("cancel")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,11 @@ from storage import transcript
 from storage.checkpoints import commit_if_run_owns
 from storage.records import Checkpoint, Committed, Message, RunRef
 from storage.text import clean_json
+from worker.accounting import Marks, Size, marks_of, size_columns, size_of
 from worker.fallback import models_in, pick
 from worker.live import LiveRun
 from worker.model.profiles import Profile
+from worker.thresholds import Limits, limits, reserve_of
 from worker.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -117,7 +120,38 @@ class JobRun:
     @property
     def max_output(self) -> int | None:
         """The longest reply that is asked for, in tokens: set aside in the window. None: the endpoint's own limit."""
-        return self.profile.max_output
+        limit = self.profile.max_output
+        return None if limit is None else reserve_of(self.window, limit)
+
+    @property
+    def marks(self) -> Marks:
+        """What was done about the context's size."""
+        marks = marks_of(self.row)
+        if marks.model in (None, self.model_name):
+            return marks
+        return replace(marks, model=None, ceiling=0)
+
+    @property
+    def size(self) -> Size:
+        """How large the context is, as of the last commit."""
+        size = size_of(self.row)
+        return size if marks_of(self.row).model in (None, self.model_name) else size.for_another_model()
+
+    @property
+    def limits(self) -> Limits:
+        """What is due at which size."""
+        threshold = self.process.settings.context.compression.token_threshold
+        window, marks = self.window, self.marks
+        if (
+            not self.window_is_known
+        ):  # at least twice what no compaction can free: the endpoint says if that is too much
+            window = max(window, 2 * round(marks.fixed * self.size.ratio))
+        return limits(window, self.max_output, threshold, known=self.window_is_known, ceiling=marks.ceiling)
+
+    @property
+    def window_is_known(self) -> bool:
+        """False: the window is a guess, and may be far too small."""
+        return self.profile.window is not None
 
     @property
     def label(self) -> str:
@@ -130,7 +164,8 @@ class JobRun:
         checkpoint.active_seconds = now - self._marked
         if checkpoint.move is not None:
             checkpoint.move.steps = self.committed_steps + checkpoint.steps
-            checkpoint.move.forgives_attempts = bool(checkpoint.move.steps)
+            checkpoint.move.forgives_attempts = bool(checkpoint.move.steps) or checkpoint.summary is not None
+        self.account(checkpoint)
         checkpoint.values = clean_json(checkpoint.values)  # so that the view is what the database holds
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
@@ -138,6 +173,12 @@ class JobRun:
             self.process.wake(committed.woken_parent)
         self._take_over(checkpoint, committed)
         return committed
+
+    def account(self, checkpoint: Checkpoint) -> None:
+        """Adds what is appended to the context's size, unless the checkpoint sets the size itself."""
+        if checkpoint.messages and "context_tokens" not in checkpoint.values:
+            appended = sum(message.tokens for message in checkpoint.messages)
+            checkpoint.values |= size_columns(self.size.grown(appended))
 
     def _take_over(self, checkpoint: Checkpoint, committed: Committed) -> None:
         for name in _SPENDING:
@@ -148,6 +189,8 @@ class JobRun:
         self.row |= committed.limits | {"children_total": committed.children_total}
         if checkpoint.inbox_seen is not None:
             self.row["inbox_seen"] = checkpoint.inbox_seen
+        if checkpoint.summary is not None:
+            self.row["summary_seq"] = committed.messages[0].seq
         if checkpoint.begins_visit:
             self.row["visit_seq"] = committed.messages[0].seq
             self.rows.clear()

@@ -1,7 +1,8 @@
 """From transcript rows to the messages of a request: one pure function.
 
     0     system, frozen per movement
-    1     user HEAD: its blocks in order, the instruction last; a compaction's summary stands after what was inherited
+    1     user HEAD: its blocks in order, the instruction last; a compaction's summary stands after what was inherited,
+          and after it a person's words that the first kept reply answers
     2…    turns: assistant → all results in call order → at most one user gap message
 
 What a strict server refuses cannot come out of here: user texts in a row are merged, results stand in call order
@@ -13,36 +14,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
 from storage.records import Message
+from worker.cutting import TURNS, is_trimmed, trimmed
 from worker.model.rules import REASONING, SIGNATURE
-from worker.reminders import on_the_wire
+from worker.reminders import neutral, on_the_wire
 
 WireMessage = dict[str, Any]
 INHERITED = "inheritance"  # the head block that a summary stands after
 INSTRUCTION = "instruction"
 IMAGES = "images"  # of a row's extra: what was shown with a gap message, or is to be shown after a result
 KEPT_IMAGES = 1  # of those that a compaction found
+SUMMARY = (
+    "## Your work so far\nThis summary stands for the conversation up to message {last}, which is no longer shown. What it "
+    "calls done is done: do not do it again. `recall` looks up the messages themselves."
+)
+SUMMARY_JAPANESE = (
+    "## これまでの作業\nこの要約は、表示されなくなったメッセージ {last} までの会話に代わるものです。完了とあるものは完了して"
+    "います。繰り返さないでください。元のメッセージは `recall` で確認できます。"
+)
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def build_messages(
-    rows: Sequence[Message], images: Mapping[str, str] = MappingProxyType({})
+    rows: Sequence[Message], images: Mapping[str, str] = MappingProxyType({}), trim_seq: int = 0
 ) -> list[WireMessage]:
     """The messages of the next request, from the rows of the present view in the order of their seq.
 
-    `images` are those of `shown_images`, as URLs by their hash; one that is not there is told in words.
-    Each call in the view must have its result, or ValueError: an unanswered call is the agent loop's to answer first.
+    `images` are those of `shown_images`, as URLs by their hash; one that is not there is told in words. Long results
+    before `trim_seq` are shown shortened. Each call in the view must have its result, or ValueError: an unanswered call
+    is the agent loop's to answer first.
     """
     system = next(row for row in rows if row.kind == "system")
-    built: list[WireMessage] = [{"role": "system", "content": system.content}, _head(rows)]
-    turns = [row for row in rows if row.kind in ("assistant", "tool", "gap")]
+    turns = [row for row in rows if row.kind in TURNS]
+    summaries = [row for row in rows if row.kind == "summary"]
+    # After a compaction the turns begin with a reply; what a person said just before it joins the head.
+    early = [*takewhile(lambda row: row.role == "user", turns)] if summaries else []
+    head = _head([row for row in rows if row.kind == "head"], [*summaries[-1:], *early])
+    built: list[WireMessage] = [{"role": "system", "content": system.content}, head]
     results = {row.tool_call_id: row for row in turns if row.role == "tool"}
-    for row in turns:
+    for row in turns[len(early) :]:
         if row.role == "assistant":
-            built.extend(_turn(row, results))
+            built.extend(_turn(row, results, trim_seq))
         elif row.role == "user":
             _append_user(built, _user_content(row, images))
     return built
@@ -74,22 +90,34 @@ def _user_content(row: Message, images: Mapping[str, str]) -> str | list[dict[st
     return [{"type": "text", "text": text}, *urls] if urls else text
 
 
-def _head(rows: Sequence[Message]) -> WireMessage:
-    blocks = [row for row in rows if row.kind == "head"]
-    summaries = [row for row in rows if row.kind == "summary"]
+def _head(blocks: Sequence[Message], earlier: Sequence[Message]) -> WireMessage:
     inherited = [row for row in blocks if (row.extra or {}).get("block") == INHERITED]
     rest = [row for row in blocks if row not in inherited]
-    texts = [_head_text(row) for row in (*inherited, *summaries[-1:], *rest) if row.content]
+    texts = [_head_text(row) for row in (*inherited, *earlier, *rest) if row.content]
     return {"role": "user", "content": "\n\n".join(texts)}
 
 
 def _head_text(row: Message) -> str:
     """The instruction goes out byte for byte; what was gathered around it speaks in nobody's name but its own."""
+    if row.kind == "summary":
+        return summary_text(row)
     is_instruction = (row.extra or {}).get("block") == INSTRUCTION
     return row.content or "" if is_instruction else on_the_wire(row)
 
 
-def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMessage]:
+def summary_text(row: Message) -> str:
+    """A compaction's summary as the agent reads it."""
+    extra = row.extra or {}
+    heading = summary_heading(extra.get("last_seq", row.seq - 1), japanese=extra.get("language") == "ja")
+    return f"{heading}\n\n{on_the_wire(row)}"
+
+
+def summary_heading(last_seq: int, *, japanese: bool) -> str:
+    """What a summary stands for, and what that means."""
+    return (SUMMARY_JAPANESE if japanese else SUMMARY).format(last=last_seq)
+
+
+def _turn(row: Message, results: dict[str | None, Message], trim_seq: int) -> Iterator[WireMessage]:
     message: WireMessage = {"role": "assistant", "content": row.content}
     extra = row.extra or {}
     asked = extra.get("asked") or extra.get("model")
@@ -101,7 +129,8 @@ def _turn(row: Message, results: dict[str | None, Message]) -> Iterator[WireMess
     for call in row.tool_calls or ():
         if (result := results.get(call["id"])) is None:
             raise ValueError(f"call {call['id']} of message {row.seq} has no result")
-        yield {"role": "tool", "tool_call_id": call["id"], "content": on_the_wire(result)}
+        text = neutral(trimmed(result)) if is_trimmed(result, trim_seq) else on_the_wire(result)
+        yield {"role": "tool", "tool_call_id": call["id"], "content": text}
 
 
 def _call(call: dict[str, Any], asked: str | None) -> WireMessage:

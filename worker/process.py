@@ -101,9 +101,9 @@ class WorkerProcess:
         """What cooldowns are shared by: the endpoint's address and the model."""
         return self.models.route(model).key
 
-    def wake(self, job_id: str) -> None:
+    def wake(self, job_id: str, queue: str = AGENT_QUEUE) -> None:
         """Sends the wake-up of a job that this process gave back."""
-        self.wakeups.send(AGENT_QUEUE, job_id)
+        self.wakeups.send(queue, job_id)
 
     def give_back_later(self, run_id: str) -> None:
         """Leaves a run's job to the heartbeat thread, which gives it back as soon as the database answers.

@@ -69,8 +69,8 @@ class Shutdown(threading.Thread):
             except (LeaseLost, StorageError) as error:
                 log.warning("run %s could not be given back: %s", run.ref.run_id, error)
             else:
-                for job_id in due:
-                    self._process.wake(job_id)
+                for job_id, queue in due:
+                    self._process.wake(job_id, queue)
 
 
 def _within(seconds: float, act: Callable[[], None]) -> None:

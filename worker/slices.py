@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from jobs.reasons import Reason
-from jobs.states import Event, State
+from jobs.states import LEASED, Event, State
+from jobs.wakeups import AGENT_QUEUE
 from storage.errors import LeaseLost, StorageError
 from storage.records import RunRef
 from storage.runs import SUSPECT_ATTEMPTS, Claim, claim_best
@@ -22,14 +25,28 @@ from worker.process import WorkerProcess
 log = logging.getLogger(__name__)
 
 
-def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """What the runs of a queue do: which jobs they claim, as what, and the work itself."""
+
+    queue: str
+    source: State
+    target: State
+    reason: Reason | None  # shown while the run works
+    work: Callable[[JobRun], Ending]
+
+
+AGENT = RunKind(AGENT_QUEUE, State.QUEUED, State.RUNNING, None, run_agent)
+
+
+def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -> str | None:
     """Answers one wake-up: runs the best due job, which need not be the hinted one, and returns its id.
 
     None when nothing was due, as after a doubled or late wake-up. Never raises: what goes wrong is on the job.
     """
     run_id = uuid.uuid4().hex
     try:
-        claimed = _claim(process, run_id, hint)
+        claimed = _claim(process, run_id, hint, kind)
     except StorageError as error:
         log.warning("cannot claim a job: %s", error)  # the sweep sends the wake-up again
         process.give_back_later(run_id)  # the claim may have been committed all the same
@@ -37,9 +54,9 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
     if claimed is None:
         return None
     live, row = claimed
-    log.info("job %s: run %s begins at step %d", row["id"], live.ref.run_id, row["steps"])
+    log.info("job %s: %s run %s begins at step %d", row["id"], kind.queue, live.ref.run_id, row["steps"])
     try:
-        ending = _work(process, live, row)
+        ending = _work(process, live, row, kind)
     finally:
         try:
             process.mcp.close_run(live.cancel)
@@ -47,31 +64,44 @@ def run_slice(process: WorkerProcess, hint: str | None) -> str | None:
             process.live.remove(live)
     if ending is not None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
-    if live.suspect or (ending is not None and ending.wake_at_once):
-        process.wake(
-            live.ref.job_id
-        )  # also for the next suspect: it was passed over, and its own hint is spent
-    if ending is not None and ending.state is not State.QUEUED:
+    _wake_next(process, live, ending, kind)
+    if ending is not None and ending.state not in QUIET:
         process.hooks.wake()
     return live.ref.job_id
 
 
-def _claim(process: WorkerProcess, run_id: str, hint: str | None) -> tuple[LiveRun, dict[str, Any]] | None:
+QUIET = (State.QUEUED, *LEASED)  # states that no hook is told of
+
+
+def _wake_next(process: WorkerProcess, live: LiveRun, ending: Ending | None, kind: RunKind) -> None:
+    due = ending.queue if ending is not None else None
+    if due is not None:
+        process.wake(live.ref.job_id, due)
+    if (
+        live.suspect and due != kind.queue
+    ):  # for the next suspect: it was passed over, and its own hint is spent
+        process.wake(live.ref.job_id, kind.queue)
+
+
+def _claim(
+    process: WorkerProcess, run_id: str, hint: str | None, kind: RunKind
+) -> tuple[LiveRun, dict[str, Any]] | None:
     with process.claiming:
         if process.stopping.is_set():
             if hint is not None:
-                process.wake(hint)  # another worker's to hear: this message is gone
+                process.wake(hint, kind.queue)  # another worker's to hear: this message is gone
             return None
         began = time.monotonic()
         claim = Claim(
             run_id=run_id,
             worker=process.name,
-            kind="agent",
-            source=State.QUEUED,
-            target=State.RUNNING,
+            kind=kind.queue,
+            source=kind.source,
+            target=kind.target,
             event=Event.CLAIM,
             lease_seconds=process.settings.lease_seconds,
             allow_suspects=not process.live.has_suspect(),
+            reason=kind.reason,
         )
         row = claim_best(process.db, claim, hint)
         if row is None:
@@ -82,13 +112,13 @@ def _claim(process: WorkerProcess, run_id: str, hint: str | None) -> tuple[LiveR
         return live, row
 
 
-def _work(process: WorkerProcess, live: LiveRun, row: dict[str, Any]) -> Ending | None:
-    """Runs the agent; whatever stops it becomes an ending. None: the run may write nothing more."""
+def _work(process: WorkerProcess, live: LiveRun, row: dict[str, Any], kind: RunKind) -> Ending | None:
+    """Does the work; whatever stops it becomes an ending. None: the run may write nothing more."""
     job: JobRun | None = None
     try:
         try:
             job = JobRun(process, live, row)
-            return run_agent(job)
+            return kind.work(job)
         except Cancelled as stopped:
             assert job is not None  # loading a job cannot be cancelled
             return _end_stopped(job, stopped.reason)
@@ -97,7 +127,7 @@ def _work(process: WorkerProcess, live: LiveRun, row: dict[str, Any]) -> Ending 
         except Exception as error:
             log.exception("job %s failed inside Sostenuto", live.ref.job_id)
             detail = f"{type(error).__name__}: {error}"[:500]
-            parent = fail_run(process.db, live.ref, Reason.INTERNAL_ERROR, detail)
+            parent = fail_run(process.db, live.ref, kind.target, Reason.INTERNAL_ERROR, detail)
             if parent is not None:
                 process.wake(parent)
     except LeaseLost as error:

@@ -25,7 +25,7 @@ from worker.job_run import UNKNOWN_WINDOW
 from worker.language import is_japanese
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.types import ModelReply, ModelRequest
-from worker.prices import cost_of
+from worker.prices import cost_at
 from worker.reminders import neutral
 from worker.tokens import estimate_tokens
 from worker.tools.text import prefix_that_fits
@@ -39,6 +39,7 @@ NEXT_SHARE = 0.6  # of the last one, after a failed attempt
 MOST_FAILURES = 6  # in a row: by then a request is below a twentieth of the window
 SUMMARY_SHARE = 8  # a summary takes at most this part of the window
 LEAST_SUMMARY, MOST_SUMMARY = 150, 4_000  # tokens
+ECHO_SHARE = 0.8  # of a conversation: a summary that is longer is none
 LEAST_ROOM = 60  # tokens for the conversation in a request: with less there is nothing to summarise
 TASK_SHARE = 8
 
@@ -150,8 +151,7 @@ class _Writer:
         self._share = FIRST_SHARE
         self._failures = 0
         self._window = min(LARGEST_WINDOW, *(window_of(process, model) for model in order.models))
-        most = order.most_tokens or max(self._window // SUMMARY_SHARE, LEAST_SUMMARY)
-        self._most = min(most, MOST_SUMMARY)
+        self._most = min(order.most_tokens or usual_cap(self._window), MOST_SUMMARY)
         self._japanese = is_japanese(order.task)
 
     @property
@@ -187,6 +187,7 @@ class _Writer:
         try:
             reply = self._ask(request)
             text = _text_of(reply)
+            self._refuse_echo(text, conversation)
         except ModelError as error:
             self._after_failure(error)
             return None
@@ -199,8 +200,8 @@ class _Writer:
         told = "\n".join(message["content"] for message in request.messages)
         prompt = reply.usage.prompt_tokens or estimate_tokens(told)
         completion = reply.usage.completion_tokens or estimate_tokens(reply.content or "")
-        prices = self._process.settings.prices
-        cost = cost_of(prices, request.model, prompt, completion, reply.usage.cached_tokens)
+        price = self._process.profile(request.model).price
+        cost = cost_at(price, prompt, completion, reply.usage.cached_tokens)
         self._spend.prompt_tokens += prompt
         self._spend.completion_tokens += completion
         self._spend.cost += cost or 0.0
@@ -243,6 +244,12 @@ class _Writer:
         parts.append("要約を書いてください。" if self._japanese else "Now write the summary.")
         return "\n\n".join(parts)
 
+    def _refuse_echo(self, text: str, conversation: str) -> None:
+        """What is about as long as the conversation summarises nothing; cut at the cap, it would only lose its end."""
+        given = estimate_tokens(conversation)
+        if given > 2 * self._most and estimate_tokens(text) > given * ECHO_SHARE:
+            raise ModelError(ModelErrorKind.BAD_REQUEST, "the summary is as long as what it was to summarise")
+
     def _capped(self, text: str) -> str:
         if estimate_tokens(text) <= self._most:
             return text
@@ -264,9 +271,14 @@ def _text_of(reply: ModelReply) -> str:
     return text
 
 
-def window_of(process: WorkerProcess, model: str) -> int:  # noqa: ARG001 - profiles will tell models apart
+def usual_cap(window: int) -> int:
+    """Tokens of a summary for an agent with this window, where nothing else is ordered."""
+    return min(max(window // SUMMARY_SHARE, LEAST_SUMMARY), MOST_SUMMARY)
+
+
+def window_of(process: WorkerProcess, model: str) -> int:
     """The window of a model in tokens, as far as it is known."""
-    return process.settings.context_window or UNKNOWN_WINDOW
+    return process.profile(model).window or UNKNOWN_WINDOW
 
 
 def summary_prompt(folder: Path | None, purpose: Purpose, *, japanese: bool, tokens: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from celery import Celery
 
-from jobs.wakeups import AGENT_QUEUE, TASK_NAMES
+from jobs.wakeups import AGENT_QUEUE, CONTEXT_QUEUE, TASK_NAMES
+from worker.context_run import run_context
 from worker.process import WorkerProcess
 from worker.slices import run_slice
 
@@ -15,3 +16,7 @@ def register_tasks(app: Celery, process: WorkerProcess) -> None:
     @app.task(name=TASK_NAMES[AGENT_QUEUE], ignore_result=True)  # type: ignore[untyped-decorator]  # celery ships no types
     def agent(job_id: str) -> None:
         run_slice(process, job_id)
+
+    @app.task(name=TASK_NAMES[CONTEXT_QUEUE], ignore_result=True)  # type: ignore[untyped-decorator]  # as above
+    def context(job_id: str) -> None:
+        run_context(process, job_id)

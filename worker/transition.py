@@ -23,6 +23,7 @@ class Transition:
     summary: str
     lessons: str
     choices: tuple[str, ...] = ()  # of a question
+    forced: bool = False  # not the model's choice: its context was full
 
 
 def parameters(movement: Movement) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from jobs.workspace import list_workspace
 from storage import jobs as job_store
 from storage.records import Checkpoint, Commit, NewEvent, NewMessage
 from worker import transition
+from worker.accounting import marks_column, size_columns
 from worker.allowed_commands import LimitedBash
 from worker.between import blocks_of_earlier_movements
 from worker.job_run import JobRun
+from worker.layout import request_text
 from worker.note_tools import note_tools
 from worker.prompts import (
     THREAD_REMARKS,
@@ -37,6 +39,7 @@ def begin_visit(job: JobRun) -> None:
     for message in messages:
         message.tokens = estimate_tokens(message.content or "")
     visit = job.row["visit"] + 1
+    fixed = sum(m.tokens for m in messages) + estimate_tokens(request_text([], job.tool_schemas))
     job.commit(
         Checkpoint(
             Commit.VISIT,
@@ -47,7 +50,8 @@ def begin_visit(job: JobRun) -> None:
                 "visit": visit,
                 "epoch": job.row["epoch"] + 1,
                 "shell_folder": None,
-                "context_tokens": sum(m.tokens for m in messages),
+                **size_columns(job.size.replaced(fixed)),
+                **marks_column(job.marks.of_new_visit(fixed)),
             },
             begins_visit=True,
         )

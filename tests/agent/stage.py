@@ -196,7 +196,7 @@ class Stage:
     def new_process(self, name: str = "worker-1", **changes: Any) -> WorkerProcess:
         """A worker process as after a restart: nothing in memory of the one before."""
         self.changes |= changes
-        process = WorkerProcess(self._open(), name, ["agent"], self.sandbox)
+        process = WorkerProcess(self._open(), name, ["agent", "context"], self.sandbox)
         process.catalogue = Catalogue([*standard_tools(), *self.acts])
         return process
 

@@ -174,7 +174,7 @@ def test_a_summary_never_grows_from_round_to_round(
     previous: str | None = None
     sizes = []
     for round_number in range(10):
-        rows = steps(3, 10, f"round {round_number} " * 60)
+        rows = steps(3, 5, f"round {round_number} " * 60)
         summary, _ = summed(stage, rows, previous=previous, label=f"job/compaction/{round_number}")
         previous = summary.text
         sizes.append(summary.tokens)

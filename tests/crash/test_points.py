@@ -9,6 +9,7 @@ import pytest
 from jobs.states import State
 from storage.crashpoints import CrashPoint
 from tests.crash.bench import CrashBench, died_by_kill, shape
+from tests.crash.test_compaction import CONTEXT_POINTS, TRIM_POINTS
 from tests.crash.test_hooks import HOOK_POINTS
 from tests.subtasks.test_crashes import SUBTASK_POINTS
 from worker.agent import INTERRUPTED
@@ -60,6 +61,8 @@ def test_every_point_is_tested() -> None:
             *SWEEP_POINTS,
             *SUBMITTER_POINTS,
             *CONTROL_POINTS,
+            *CONTEXT_POINTS,
+            *TRIM_POINTS,
             *HOOK_POINTS,
             *SUBTASK_POINTS,
         )

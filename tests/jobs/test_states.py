@@ -67,7 +67,8 @@ def test_only_a_claim_begins_to_run_and_only_leased_jobs_lose_a_lease() -> None:
         (State.QUEUED, Event.CLAIM)
     ]
     assert set(sources(Event.LEASE_EXPIRED)) == LEASED
-    for event in (Event.SUCCEED, Event.ASK, Event.ABORT, Event.REQUEUE):
+    assert set(sources(Event.REQUEUE)) == LEASED
+    for event in (Event.SUCCEED, Event.ASK, Event.ABORT):
         assert sources(event) == (State.RUNNING,)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage.records import Message
 from tests.strict_endpoint.rules import Profile, check, check_prefix, parse
 from worker.agent import _stored_call
-from worker.layout import build_messages, request_text
+from worker.layout import build_messages, request_text, summary_heading
 from worker.model.rules import Rules, to_wire
 from worker.model.types import ModelRequest, ToolCall
 from worker.model.wire import encode_request
@@ -154,10 +154,9 @@ def test_the_head_has_its_blocks_in_order_and_a_summary_after_what_was_inherited
         script.add("user", "head", name, extra={"block": name})
     script.add("user", "summary", "an older summary")
     script.add("user", "summary", "summary")
-    assert (
-        build_messages(script.rows)[1]["content"]
-        == "inheritance\n\nsummary\n\nlessons\n\ntime\n\ninstruction"
-    )
+    heading = summary_heading(6, japanese=False)
+    blocks = ["inheritance", heading, "summary", "lessons", "time", "instruction"]
+    assert build_messages(script.rows)[1]["content"] == "\n\n".join(blocks)
 
 
 def test_text_for_an_estimate_holds_all_that_is_sent() -> None:

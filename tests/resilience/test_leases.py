@@ -30,7 +30,7 @@ from tests.servers.postgres import PostgresServer
 from tests.strict_endpoint import ChatRequest, Reply
 from tests.waiting import wait_until
 from worker import heartbeat as heartbeat_module
-from worker.endings import give_back, running_move
+from worker.endings import give_back, leaving
 from worker.heartbeat import Heartbeat, LeaseWatch
 from worker.live import LiveRun
 from worker.process import WorkerProcess
@@ -70,7 +70,7 @@ def expire(db: Database, ref: RunRef) -> None:
 
 def finish(db: Database, ref: RunRef) -> bool:
     """The run's own end; False when it was refused."""
-    move = running_move(Event.SUCCEED, Reason.COMPLETED)
+    move = leaving(State.RUNNING, Event.SUCCEED, Reason.COMPLETED)
     try:
         commit_if_run_owns(db, ref, Checkpoint(Commit.END, move=move, values={"result": "done"}))
     except LeaseLost:
@@ -85,7 +85,7 @@ def test_every_checkpoint_of_a_run_that_was_swept_is_refused(kind: Commit, proce
     before = get_job(process.db, ref.job_id)
     checkpoint = Checkpoint(kind, messages=[NewMessage("user", "gap", "late")], steps=1, prompt_tokens=7)
     if kind is Commit.END:
-        checkpoint.move = running_move(Event.SUCCEED, Reason.COMPLETED)
+        checkpoint.move = leaving(State.RUNNING, Event.SUCCEED, Reason.COMPLETED)
     with pytest.raises(LeaseLost):
         commit_if_run_owns(process.db, ref, checkpoint)
     assert get_job(process.db, ref.job_id) == before

@@ -20,7 +20,7 @@ from storage.models import job_events
 from storage.records import Checkpoint, Commit, NewEvent, RunRef
 from storage.subtasks import insert_child_if_run_owns
 from tests import factories
-from worker.endings import running_move
+from worker.endings import leaving
 
 ROUNDS = 300
 ENDS = {
@@ -47,7 +47,7 @@ def waiting_parent(db: Database, children: int, **changes: object) -> str:
 
 
 def end_by_run(db: Database, child: RunRef, event: Event) -> str | None:
-    move = running_move(event, ENDS[event])
+    move = leaving(State.RUNNING, event, ENDS[event])
     return commit_if_run_owns(db, child, Checkpoint(Commit.END, move=move)).woken_parent
 
 
@@ -121,7 +121,7 @@ def test_the_last_child_ends_while_its_parent_begins_to_wait(
         [child] = factories.running_jobs(db, 1, parent_id=parent.job_id)
 
         def park(parent: RunRef = parent) -> str | None:
-            move = running_move(Event.AWAIT_SUBTASKS, Reason.SUBTASKS)
+            move = leaving(State.RUNNING, Event.AWAIT_SUBTASKS, Reason.SUBTASKS)
             try:
                 commit_if_run_owns(second.db, parent, Checkpoint(Commit.END, move=move, expect_children=True))
             except NoOpenChildren:

@@ -251,13 +251,15 @@ def _assistant_message(asked: str, reply: ModelReply, spent: Checkpoint) -> NewM
         extra["cost"] = spent.cost
     if reply.reasoning:
         extra["reasoning"] = reply.reasoning
+    stored = [_stored_call(call) for call in reply.tool_calls]
+    # Broken arguments are kept here and sent back as {}.
+    shown = [
+        reply.content or "",
+        *(f"{c['name']} {'{}' if 'broken' in c else c['arguments']}" for c in stored),
+    ]
+    tokens = estimate_tokens("\n".join(shown))
     return NewMessage(
-        "assistant",
-        "assistant",
-        reply.content,
-        tool_calls=[_stored_call(call) for call in reply.tool_calls] or None,
-        extra=extra,
-        tokens=estimate_tokens(_reply_text(reply)),
+        "assistant", "assistant", reply.content, tool_calls=stored or None, extra=extra, tokens=tokens
     )
 
 

@@ -58,11 +58,17 @@ def _order(job: JobRun, plan: Plan) -> SummaryOrder:
     return SummaryOrder(
         purpose=Purpose.COMPACTION,
         task=job.instruction,
-        models=[job.model_name],
+        models=_models(job),
         label=f"{job.job_id}/compaction/{job.row['epoch']}-{job.ref.run_id[:8]}",
         previous=earlier[-1] if earlier else None,
+        run=job.ref,
         most_tokens=min(plan.summary_tokens, usual_cap(job.window)),
     )
+
+
+def _models(job: JobRun) -> list[str]:
+    """The model that the agent asks, then the job's others."""
+    return [job.model_name, *(model for model in job.candidates if model != job.model_name)]
 
 
 def _swap(job: JobRun, plan: Plan, summary: Summary, spend: Spend) -> Ending:

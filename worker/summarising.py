@@ -18,7 +18,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from jobs.errors import ConfigurationError
-from storage.records import Message
+from storage.records import Message, RunRef
 from worker.cancel import CancelToken
 from worker.flattening import Entry, flatten, shortened
 from worker.job_run import UNKNOWN_WINDOW
@@ -77,6 +77,7 @@ class SummaryOrder:
     label: str
     previous: str | None = None  # the summary so far: it is carried on
     most_tokens: int | None = None  # of the summary; default: an eighth of the window, at most 4,000
+    run: RunRef | None = None  # whose calls they are, for the limits of endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def summarise(
 
     Rows with nothing to tell need no call: the previous summary is returned. `spend` tells of every call that was
     made, also where this raises: ModelError when each model failed, or nothing smaller can be asked; Cancelled;
-    ConfigurationError for a model or a prompt file that cannot be used. Touches no database.
+    ConfigurationError for a model or a prompt file that cannot be used. Writes nothing about the job.
     """
     writer = _Writer(process, cancel, order, spend)
     queue = _Queue(flatten(rows))
@@ -196,7 +197,7 @@ class _Writer:
 
     def _ask(self, request: ModelRequest) -> ModelReply:
         self._spend.calls += 1
-        reply = self._process.ask(request, self._cancel)
+        reply = self._process.ask(request, self._cancel, self._order.run)
         told = "\n".join(message["content"] for message in request.messages)
         prompt = reply.usage.prompt_tokens or estimate_tokens(told)
         completion = reply.usage.completion_tokens or estimate_tokens(reply.content or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,14 @@ def endpoint() -> Iterator[StrictEndpoint]:
 
 
 @pytest.fixture
-def summariser(tmp_path: Path, endpoint: StrictEndpoint) -> Iterator[Callable[..., Stage]]:
+def summariser(
+    tmp_path: Path, endpoint: StrictEndpoint, _migrated_sqlite: Path
+) -> Iterator[Callable[..., Stage]]:
     opened: list[Stage] = []
+    shutil.copyfile(_migrated_sqlite, tmp_path / "test.db")
 
     def make(**changes: Any) -> Stage:
-        stage = Stage(f"sqlite:///{tmp_path}/unused.db", tmp_path, endpoint, None)
+        stage = Stage(f"sqlite:///{tmp_path}/test.db", tmp_path, endpoint, None)
         stage.restart(**changes)
         opened.append(stage)
         return stage

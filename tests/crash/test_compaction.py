@@ -118,9 +118,11 @@ def test_a_frozen_context_worker_writes_nothing(bench: CrashBench) -> None:
     bench.endpoint.mind = Filling()
     job_id = submit_long(bench)
     bench.commands("--queues", "agent", "--concurrency", "2", env=bench.env(**WINDOW))
-    armed = bench.env(**WINDOW, SOSTENUTO_CRASH_POINT="model.replied:1:stop")
+    armed = bench.env(**WINDOW, SOSTENUTO_CRASH_POINT="model.replied:2:stop")
     frozen = bench.commands("--queues", "context", "--concurrency", "2", env=armed)
-    wait_until(lambda: bench.endpoint.calls(f"{job_id}/compaction/*") == 1, 60, "the summary is asked for")
+    wait_until(
+        lambda: bench.endpoint.calls(f"{job_id}/compaction/*") == CALLS, 60, "the summary is asked for"
+    )
     bench.commands("--queues", "context", "--concurrency", "2", env=bench.env(**WINDOW))
     assert bench.wait_ended(job_id).state == State.SUCCEEDED
     before = (bench.messages(job_id), compactions(bench, job_id))

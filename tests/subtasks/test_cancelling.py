@@ -155,7 +155,7 @@ def test_a_child_that_fails_inside_sostenuto_wakes_its_parent(
         raise ValueError("broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr("worker.slices.run_agent", broken)
+        patch.setattr("worker.agent.unanswered", broken)
         stage.run()
     assert stage.job(parent).state == "queued"
     family.run(parent, COMPLETE)

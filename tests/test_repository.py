@@ -217,11 +217,12 @@ def test_ci_runs_exactly_make_check() -> None:
     assert (ROOT / ".ci/run").read_text().rstrip().splitlines()[-1] == "make check"
 
 
-def test_the_procfile_starts_a_worker_and_the_web_server() -> None:
+def test_the_procfile_starts_workers_of_both_queues_and_the_web_server() -> None:
     lines = [line for line in (ROOT / "Procfile").read_text().splitlines() if not line.startswith("#")]
     commands = dict(line.split(": ", 1) for line in lines)
     assert commands == {
-        "worker": "exec .venv/bin/sostenuto worker",
+        "worker": "exec .venv/bin/sostenuto worker --queues agent",
+        "context": "exec .venv/bin/sostenuto worker --queues context",
         "web": "exec .venv/bin/sostenuto web",
     }
 
@@ -257,6 +258,7 @@ def test_compose_migrates_before_it_works() -> None:
     services = _compose()["services"]
     assert services["migrate"]["command"] == ["db", "upgrade"]
     worker = services["worker"]
-    assert worker["command"] == ["worker"]
+    assert worker["command"] == ["worker", "--queues", "agent"]
+    assert services["context"]["command"] == ["worker", "--queues", "context"]
     assert worker["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
     assert worker["cap_drop"] == ["ALL"]

@@ -35,6 +35,7 @@ from jobs.cli.following import Update, follow
 from jobs.errors import JobDidNotSucceed, SostenutoError
 from jobs.states import State
 from jobs.supervisor import POLL_SECONDS, STOP_MARGIN, Supervisor, WorkerChild, WorkerSpec
+from jobs.wakeups import QUEUES
 from storage.records import Message
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def demo(
         supervisor = Supervisor(
             [
                 WorkerSpec(
-                    f"worker-{letter}", folder / "logs" / f"worker-{letter}.log", environment=environment
+                    f"worker-{letter}",
+                    folder / "logs" / f"worker-{letter}.log",
+                    QUEUES,
+                    environment=environment,
                 )
                 for letter in "AB"
             ]

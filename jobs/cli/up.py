@@ -21,6 +21,7 @@ from jobs.cli.context import load
 from jobs.cli.up_screen import Screen, listed, slow_text
 from jobs.cli.web import PORT
 from jobs.supervisor import POLL_SECONDS, STOP_MARGIN, Change, Supervisor, WebSpec, WorkerSpec
+from jobs.wakeups import CONTEXT_QUEUE
 
 if TYPE_CHECKING:
     from jobs.embedded import BrokerHandle
@@ -58,6 +59,8 @@ def up(
         WorkerSpec(f"agent-{number}", logs / f"agent-{number}.log", concurrency=concurrency)
         for number in range(1, workers + 1)
     ]
+    # Apart from the agents: they never wait for each other's slots.
+    specs.append(WorkerSpec("context-1", logs / "context-1.log", (CONTEXT_QUEUE,), concurrency))
     if not no_web:
         specs.append(WebSpec("web", logs / "web.log", port=port or _free_port()))
     screen, stop = Screen(json=json), _StopRequests()

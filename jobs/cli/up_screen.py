@@ -13,6 +13,7 @@ from jobs.cli import hints, render
 from jobs.cli.text import one_line, to_json
 from jobs.cli.web import login_facts
 from jobs.supervisor import Change, Happening, WebSpec, WorkerChild, ending_text
+from jobs.wakeups import AGENT_QUEUE
 
 if TYPE_CHECKING:
     from jobs.embedded import BrokerHandle
@@ -54,19 +55,22 @@ class Screen:
         self, settings: Settings, broker: BrokerHandle | None, children: Sequence[WorkerChild]
     ) -> None:
         """Tell what was started, and how to use it."""
-        pids = [child.pid for child in children if not isinstance(child.spec, WebSpec)]
+        workers = [child for child in children if not isinstance(child.spec, WebSpec)]
+        pids = [child.pid for child in workers if AGENT_QUEUE in child.spec.queues]
+        others = [child.pid for child in workers if AGENT_QUEUE not in child.spec.queues]
         url = next((child.node for child in children if isinstance(child.spec, WebSpec)), None)
         processes = counted(len(pids), "process", "processes")
         facts = {
             "data": _data_text(settings, broker),
             "model": _model_text(settings),
-            "sandbox": _sandbox_text(settings, pids),
-            "workers": f"{processes} (pid {listed(pids)}) for {counted(settings.concurrency, 'agent', 'agents')} each",
+            "sandbox": _sandbox_text(settings, pids + others),
+            "workers": f"{processes} (pid {listed(pids)}) for {counted(settings.concurrency, 'agent', 'agents')} each"
+            + (f", and one for summaries (pid {listed(others)})" if others else ""),
             "logs": hints.short_path(settings.data_dir / "logs"),
         }
         if self._json or not render.on_terminal():
             told = f"up: {facts['workers']}; {facts['data']}" + (f"; page: {url}" if url else "")
-            self.say("up", told, pids=pids, url=url, **facts)
+            self.say("up", told, pids=pids + others, url=url, **facts)
             return
         render.line()
         render.line(("Sostenuto is up.", "bold green"), " Ctrl-C stops it; jobs go on at its next start.")

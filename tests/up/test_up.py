@@ -26,7 +26,7 @@ def test_it_runs_jobs_and_stops_in_order_with_all_it_started(
     everything = family(command)
     assert "1 process (pid " in command.log()
     assert "for 3 agents each" in command.log()
-    assert len(everything) >= 3  # itself, a worker, the broker
+    assert len(everything) >= 4  # itself, the workers, the broker
     wait_for_state(installation, submitted(installation), "succeeded")
     command.term()
     assert command.wait() == 0
@@ -49,10 +49,10 @@ def test_a_killed_worker_is_started_again_and_its_successor_works(
     up: UpFactory, installation: Installation
 ) -> None:
     command = up.started("--workers", "1")
-    (first,) = up.workers()
+    first, _ = up.workers()
     os.kill(first, signal.SIGKILL)
     command.wait_for_log("is ready")
-    (second,) = up.workers()
+    second, _ = up.workers()
     assert second != first
     assert f"worker agent-1 (pid {first}) was killed by SIGKILL" in command.log()
     assert f"worker agent-1 (pid {second}) is ready" in command.log()
@@ -105,23 +105,23 @@ def test_workers_and_broker_end_by_themselves_when_up_is_killed(up: UpFactory) -
 def test_a_worker_that_is_not_ready_yet_ends_with_its_parent_too(up: UpFactory) -> None:
     """It waits for a broker that never answers, where Celery alone would wait for ever."""
     command = up.start("--workers", "1", SOSTENUTO_BROKER_URL="redis://127.0.0.1:1/0")
-    (worker,) = wait_until(
+    workers = wait_until(
         lambda: up.workers() if (up.data_dir / "run" / "up.json").exists() else [], reason="its worker"
     )
     log = up.data_dir / "logs" / "agent-1.log"
     wait_until(lambda: "Cannot connect" in log.read_text(), 60, "the worker tries the broker")
     command.kill_only()
-    wait_for_end([worker])
+    wait_for_end(workers)
 
 
 def test_what_a_killed_up_left_is_found(up: UpFactory, installation: Installation) -> None:
     """Frozen workers cannot stop by themselves: they are killed. Their broker answers: it is used."""
     first = up.started("--workers", "1")
-    (worker,) = up.workers()
+    worker, other = up.workers()
     os.kill(worker, signal.SIGSTOP)
     first.kill_only()
     second = up.started("--workers", "1")
-    assert f"waiting for its workers to stop (pid {worker})" in second.log()
+    assert f"waiting for its workers to stop (pid {worker}, {other})" in second.log()
     assert f"killed, because they did not stop: pid {worker}" in second.log()
     assert "the broker of an earlier program still runs" in second.log()
     assert not alive(worker)
@@ -151,7 +151,7 @@ def test_only_workers_are_started_where_urls_are_configured(
     database.close()
     url = f"sqlite:///{tmp_path}/elsewhere.db"
     command = up.started("--workers", "1", SOSTENUTO_BROKER_URL=valkey_server.url, SOSTENUTO_DATABASE_URL=url)
-    assert len(family(command)) == 2  # itself and the worker
+    assert len(family(command)) == 3  # itself, a worker for agents, one for summaries
     assert not (up.data_dir / "run" / "valkey.pid").exists()
     assert not (up.data_dir / "sostenuto.db").exists()
 
@@ -165,7 +165,7 @@ def test_it_works_without_a_valkey_wheel(
     monkeypatch.setattr("jobs.embedded_server.binary", lambda: None)  # this process submits
     command = up.started("--workers", "1", PYTHONPATH=str(tmp_path))
     assert "message files" in command.log()
-    assert len(family(command)) == 2
+    assert len(family(command)) == 3
     wait_for_state(installation, submitted(installation), "succeeded")
     command.term()
     assert command.wait() == 0

@@ -96,7 +96,7 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the RabbitMQ tests where no server answers on its usual port, and those with a real model always,
     unless they were asked for by name."""
-    for mark in ("rabbitmq", "real_model"):
+    for mark in ("rabbitmq", "real_model", "local_model"):
         marked = [item for item in items if item.get_closest_marker(mark)]
         wanted = mark in config.option.markexpr or (mark == "rabbitmq" and _listens(RABBITMQ_ADDRESS))
         if marked and not wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -237,6 +237,19 @@ def message_lines(message: Message) -> None:
         line(clock, "  ", (f"← {one_line(content, width)}{size}", style))
 
 
+def usage_text(extra: Mapping[str, Any]) -> str:
+    """What a reply took: tokens as the endpoint counted them, "about" where it did not; empty for other messages."""
+    if "prompt_tokens" not in extra:
+        return ""
+    about = "about " if extra.get("estimated") else ""
+    cached = f" ({extra['cached_tokens']:,} of them cached)" if extra.get("cached_tokens") else ""
+    cost = f", cost {extra['cost']:.6g}" if extra.get("cost") else ""
+    return (
+        f"{extra.get('model', 'model')}: {about}{extra['prompt_tokens']:,} tokens in{cached}, "
+        f"{extra['completion_tokens']:,} out{cost}"
+    )
+
+
 def whole_message(message: Message, *, most: int | None) -> None:
     """A message of the transcript, its text cut after `most` characters."""
     heading = (
@@ -253,6 +266,8 @@ def whole_message(message: Message, *, most: int | None) -> None:
             line((text[:most] if cut else text).rstrip())
             if cut:
                 line((f"… {len(text) - (most or 0):,} more characters (--full)", "dim"))
+    if told := usage_text(message.extra or {}):
+        line((told, "dim"))
     line()
 
 

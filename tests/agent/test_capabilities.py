@@ -9,8 +9,10 @@ import pytest
 
 from storage.model_facts import all_facts, learn
 from tests.agent.stage import COMPLETE, MODEL, Line, Stage, call, calls
+from tests.agent.test_images import png
 from tests.strict_endpoint import Answer, ChatRequest, HttpFailure
 from tests.strict_endpoint.rules import Profile
+from worker.model.rules import IMAGE_PLACEHOLDER
 
 TWO = calls(call("Again", n=1), call("Again", n=2))
 
@@ -205,3 +207,19 @@ def test_facts_of_two_workers_add_up(stage: Stage) -> None:
         "max_output": 77,
         "refused": {"images": True, "ids": True},
     }
+
+
+def test_an_image_that_is_refused_becomes_a_placeholder_and_is_never_sent_again(stage: Stage) -> None:
+    """One more call without it; later images of this model, in other jobs too, are placeholders at once."""
+    stage.endpoint.profile = Profile(vision=False)
+    look = calls(call("ReadImage", path="input/a.png"))
+    for expected in (1, 1):
+        job_id = stage.play(look, COMPLETE, files={"a.png": png()})
+        assert stage.job(job_id).state == "succeeded"
+        refusals = [violation for violation in stage.endpoint.violations if violation.rule == "vision"]
+        assert len(refusals) == expected
+        last = stage.endpoint.requests[-1].messages[-1]["content"]
+        assert isinstance(last, str)
+        assert IMAGE_PLACEHOLDER in last
+        stage.restart()
+    stage.endpoint.violations.clear()

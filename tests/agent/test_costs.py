@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from jobs import lifecycle
+from jobs.cli.render import usage_text
 from jobs.model_settings import Price
 from tests.agent.stage import COMPLETE, MODEL, OWNER, Stage, call, calls, go
+from tests.model.calling import DONE, call_delta, delta, event
+from tests.strict_endpoint import Raw, Reply
 from worker.prices import cost_of, price_of
 
 PRICES = {"test-*": {"input": 2.0, "output": 8.0}}
@@ -87,6 +90,24 @@ def test_a_cost_budget_pauses_at_a_step_boundary_and_more_goes_on(stage: Stage) 
     stage.run()
     assert stage.job(job_id).state == "succeeded"
     assert len(stage.acts[0].runs) == 1
+
+
+def test_each_reply_says_what_it_took(stage: Stage) -> None:
+    """Counted by the endpoint with what it had cached, or estimated and marked as such."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 900}}
+    piece = {"index": 0, "id": "a", "function": {"name": "Act", "arguments": "{}"}}
+    counted = Raw(
+        (call_delta(piece), delta(finish="tool_calls"), event({"choices": [], "usage": usage}), DONE)
+    )
+    stage.reopen(prices={"*": {"input": 2, "output": 8, "cached_input": 1}})
+    job_id = stage.play(counted, Reply(calls=COMPLETE.calls, usage=False))
+    first, second = (m.extra or {} for m in stage.messages(job_id) if m.role == "assistant")
+    assert first["cost"] == pytest.approx((100 * 2 + 900 + 7 * 8) / 1_000_000)
+    assert "estimated" not in first
+    assert usage_text(first).endswith("1,000 tokens in (900 of them cached), 7 out, cost 0.001156")
+    assert second["estimated"]
+    assert "about " in usage_text(second)
+    assert usage_text({}) == ""
 
 
 class Clock:

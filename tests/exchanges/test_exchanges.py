@@ -75,6 +75,7 @@ def test_another_worker_goes_on_where_the_first_one_was(stage: Stage) -> None:
 
 def test_the_folder_grows_with_the_conversation(stage: Stage) -> None:
     """Not with its square: 20 steps take no more than about twice what 10 take."""
+    stage.restart(context_window=1_000_000)
     long = [Reply(text=os.urandom(4000).hex(), calls=(call("Again", n=n),)) for n in range(20)]
     job_id = stage.play(*long, COMPLETE)
     stage.process.exchanges.close(30)

@@ -98,6 +98,7 @@ class StrictEndpoint:
         self.overflows: list[Violation] = []
         self.requests: list[ChatRequest] = []
         self.models: list[dict[str, Any]] = [{"id": "strict", "object": "model"}]
+        self.paths: list[str] = []  # of every request, with their queries
         self.side_calls: Counter[str] = Counter()  # of what is no chat completion, by the path's last part
         self._api_key = api_key
         self._port = port
@@ -221,7 +222,8 @@ class StrictEndpoint:
         self, request: http1.HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Answer one request; False where the connection is over."""
-        if not request.path.endswith("/chat/completions"):
+        self.paths.append(request.path)
+        if not request.path.partition("?")[0].endswith("/chat/completions"):
             writer.write(self._side_door(request))
             await writer.drain()
             return True

@@ -143,12 +143,19 @@ def retry(
             "result": None,
             "attempt": 0,
             "model_failures": 0,
+            "context_marks": _context_tried_again(job.row["context_marks"]),
             "cascade_pending": False,
         }
         if model is not None:
             values["model"] = model
         _move(job, Event.RETRY, actor, values, hint=hint)
     return _woken(installation, job_id, owner)
+
+
+def _context_tried_again(marks: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A context that was given up as full may be made smaller again: with other settings, or another model."""
+    given_up = ("useless", "useless_at", "overflowed", "asked_to_wrap_up")
+    return {name: value for name, value in (marks or {}).items() if name not in given_up} or None
 
 
 def _after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +10,14 @@ from typing import Any
 from jobs.errors import AmbiguousJobId, JobNotFound
 from jobs.installation import Installation
 from jobs.reasons import explain
+from jobs.states import State
+from jobs.wakeups import QUEUE_OF_STATE
 from storage import jobs as store
 from storage import subtasks, transcript
 from storage.records import Comment, HistoryEvent, Message
+from storage.registry import live_workers
+
+UNSERVED_SECONDS = 10.0  # a worker that is being restarted is not missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +83,18 @@ _COPIED = (
 )  # fmt: skip
 
 
-def view_of(row: Mapping[str, Any]) -> JobView:
-    """The view of a job's row."""
+def view_of(row: Mapping[str, Any], unserved: Collection[str] = ()) -> JobView:
+    """The view of a job's row. `unserved`: ids of jobs whose queue no worker serves."""
     data = {"id": row["id"], **(row["reason_data"] or {})}
     for told in ("pause_requested", "cancel_requested", "children_open", "children_total"):
         data[told] = row[told]
     if "until" in data:
         data["at"] = iso(data["until"])
     reason_text, next_action = explain(row["state"], row["reason"], data)
+    if row["id"] in unserved:
+        queue = QUEUE_OF_STATE[State(row["state"])]
+        reason_text = f"no worker serves the {queue} queue"
+        next_action = f"start one with: sostenuto worker --queues {queue}"
     return JobView(
         **{name: row[name] for name in _COPIED},
         reason_text=reason_text,
@@ -99,7 +108,8 @@ def view_of(row: Mapping[str, Any]) -> JobView:
 
 def get_job(installation: Installation, job_id: str, owner: str | None) -> JobView:
     """The job. Raises JobNotFound, also when it is someone else's (`owner` None: an administrator)."""
-    return view_of(store.get_job(installation.db, job_id, owner))
+    row = store.get_job(installation.db, job_id, owner)
+    return view_of(row, _unserved(installation, [row]))
 
 
 def list_jobs(
@@ -113,7 +123,26 @@ def list_jobs(
 ) -> list[JobView]:
     """Newest first; `before` is the last id of the previous page; `parent`: only the subtasks of this job."""
     rows = store.list_jobs(installation.db, owner, states, limit, before, parent=parent)
-    return [view_of(row) for row in rows]
+    unserved = _unserved(installation, rows)
+    return [view_of(row, unserved) for row in rows]
+
+
+def _unserved(installation: Installation, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The ids of those jobs that wait, for more than ten seconds, for a queue that no worker serves.
+
+    Asks the database only where a job waits so long.
+    """
+    late = installation.db.clock() - UNSERVED_SECONDS
+    waiting = {
+        row["id"]: QUEUE_OF_STATE[State(row["state"])]
+        for row in rows
+        if row["run_id"] is None and State(row["state"]) in QUEUE_OF_STATE and row["available_at"] < late
+    }
+    if not waiting:
+        return set()
+    workers = live_workers(installation.db, 2 * installation.settings.lease_seconds)
+    served = {queue for worker in workers for queue in worker["queues"]}
+    return {job_id for job_id, queue in waiting.items() if queue not in served}
 
 
 def list_children(installation: Installation, job_id: str) -> list[JobView]:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from storage.engine import Database
 from storage.models import messages, tool_calls
 from storage.records import DoneCall, Message
+from storage.text import clean_text
 
 Value = TypeVar("Value")
 _PAGE = 20
@@ -29,6 +30,32 @@ def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_
 def list_messages(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Message]:
     """Messages with seq > `after`, in order."""
     return _select(db, job_id, messages.c.seq > after, limit)
+
+
+def find_messages(
+    db: Database, job_id: str, text: str, *, first: int, before: int | None, limit: int
+) -> list[Message]:
+    """Messages from seq `first` on whose text, or a call's arguments, contain `text`; newest first.
+
+    The case of ASCII letters does not matter. Calls of `recall` itself are passed over.
+    """
+    calls = sa.select(tool_calls.c.message_seq).where(
+        tool_calls.c.job_id == job_id,
+        tool_calls.c.name != "recall",
+        tool_calls.c.arguments.icontains(clean_text(text), autoescape=True),
+    )
+    found = sa.or_(messages.c.content.icontains(clean_text(text), autoescape=True), messages.c.seq.in_(calls))
+    where = [
+        messages.c.job_id == job_id,
+        messages.c.seq >= first,
+        messages.c.kind.in_(("assistant", "tool", "gap")),
+    ]
+    if before is not None:
+        where.append(messages.c.seq < before)
+    columns: list[sa.Column[Any]] = [messages.c[name] for name in Message.__slots__]
+    statement = sa.select(*columns).where(*where, found).order_by(messages.c.seq.desc()).limit(limit)
+    with db.read() as conn:
+        return [Message(**row) for row in conn.execute(statement).mappings()]
 
 
 def newest_call(

@@ -74,6 +74,10 @@ class Marks:
     ceiling: int = 0  # tokens of a request that was refused although it should have fitted; 0: none was
     useless: int = 0  # compactions in a row that did not help
     useless_at: int = 0  # tokens at the last of them
+    usable: int = (
+        0  # tokens of the window that may be filled, and where compaction begins, as of the last reply
+    )
+    compact: int = 0
     todos_due: bool = False  # the open todos are to be shown once: a compaction took their list away
 
     def rearmed(self, **changes: Any) -> Marks:
@@ -83,7 +87,8 @@ class Marks:
 
     def of_new_visit(self, fixed: int) -> Marks:
         """Those of an empty context. What was learned of the model stays."""
-        return Marks(model=self.model, ceiling=self.ceiling, fixed=fixed)
+        kept = Marks(model=self.model, ceiling=self.ceiling, usable=self.usable, compact=self.compact)
+        return replace(kept, fixed=fixed)
 
 
 _DEFAULTS = asdict(Marks())

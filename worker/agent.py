@@ -229,6 +229,8 @@ def _measure(job: JobRun, request: ModelRequest, reply: ModelReply, checkpoint: 
             overflowed=False,
             ceiling=0 if counted.measured > marks.ceiling else marks.ceiling,
             warned=marks.warned or bool(events),
+            usable=job.limits.usable,
+            compact=job.limits.compact,
         )
     )
 

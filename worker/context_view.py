@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from jobs.errors import SostenutoError
@@ -16,6 +17,7 @@ from storage.engine import Database
 from storage.jobs import get_job
 from storage.records import Message
 from storage.transcript import load_view
+from worker.accounting import marks_of, size_of
 from worker.agent import unanswered
 from worker.layout import WireMessage, build_messages, request_text
 from worker.model.rules import Rules, to_wire
@@ -38,7 +40,7 @@ def context_of(db: Database, job_id: str) -> dict[str, Any]:
     rows = load_view(db, job_id, row["visit_seq"], row["tail_seq"], row["summary_seq"])
     pending = [_without_result(rows[-1], call.id, call.name) for call in unanswered(rows)]
     built = to_wire(
-        build_messages([*rows, *pending]), Rules(), ""
+        build_messages([*rows, *pending], trim_seq=row["trim_seq"]), Rules(), ""
     )  # as an endpoint without ways of its own has it
     messages = [_part(message, pending) for message in built]
     messages[1]["blocks"] = [
@@ -49,7 +51,25 @@ def context_of(db: Database, job_id: str) -> dict[str, Any]:
     tools = (rows[0].extra or {}).get("tools", [])
     tools_tokens = estimate_tokens(request_text([], tools))
     total = tools_tokens + sum(message["tokens"] for message in messages)
+    view["fullness"] = _fullness(row)
     return view | {"messages": messages, "tools": tools, "tools_tokens": tools_tokens, "tokens": total}
+
+
+def _fullness(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the worker believes of the context's size, and what was done about it. Limits: as of the last reply."""
+    size, marks = size_of(row), marks_of(row)
+    return {
+        "tokens": size.tokens,
+        "measured": size.measured or None,
+        "ratio": size.ratio,
+        "usable": marks.usable or None,
+        "compaction_at": marks.compact or None,
+        "percent": size.tokens * 100 // marks.usable if marks.usable else None,
+        "warned": marks.warned,
+        "asked_to_wrap_up": marks.asked_to_wrap_up,
+        "compactions": row["total_summaries"],
+        "last_compactions_useless": marks.useless,
+    }
 
 
 def _without_result(last: Message, call_id: str, name: str) -> Message:

@@ -28,13 +28,14 @@ from worker.model.types import ModelReply, ModelRequest
 from worker.note_tools import NOTE_TOOLS
 from worker.plugins import load_plugins
 from worker.read_comments import NAME as READ_COMMENTS
+from worker.recall import NAME as RECALL
 from worker.sandbox.base import Sandbox
 from worker.subtask_tool import NAME as SPAWN_SUBTASK
 from worker.tools.catalogue import Catalogue, standard_tools
 from worker.transition import NAME as TRANSITION
 
 _PUBLISHED = (SPAWN_SUBTASK, *NOTE_TOOLS)  # tools made anew for each job, beside the catalogue's
-_ALWAYS_THERE = (TRANSITION, READ_COMMENTS)
+_ALWAYS_THERE = (TRANSITION, READ_COMMENTS, RECALL)
 
 
 class WorkerProcess:

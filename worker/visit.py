@@ -24,6 +24,7 @@ from worker.prompts import (
     time_block,
 )
 from worker.read_comments import ReadComments
+from worker.recall import Recall
 from worker.subtask_tool import SpawnSubtask, spawn_may_be_used
 from worker.tokens import estimate_tokens
 from worker.tools.catalogue import Catalogue, schemas
@@ -91,7 +92,8 @@ def load_tools(job: JobRun) -> None:
         spawn = SpawnSubtask(job.process.installation, job.ref)
         tools[spawn.name] = spawn
     comments = ReadComments(job.process.db, job.job_id, job.process.zone)
-    job.tools = tools | {comments.name: comments}
+    recall = Recall(job.process.db, job.job_id, lambda: int(job.row["visit_seq"]))
+    job.tools = tools | {comments.name: comments, recall.name: recall}
     job.tools_of = movement.name
     job.tool_schemas = _frozen_schemas(job) or [*schemas(job.tools), transition.schema(movement)]
 

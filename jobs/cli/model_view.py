@@ -62,3 +62,18 @@ def _print_sum(view: dict[str, Any]) -> None:
     total = f"{len(view['messages'])} messages and the tools: about {view['tokens']:,} tokens"
     unread = f"; {view['unread_comments']} unread comments follow" if view["unread_comments"] else ""
     render.line((total + unread, "dim"))
+    render.line((_fullness_text(view["fullness"]), "dim"))
+
+
+def _fullness_text(fullness: dict[str, Any]) -> str:
+    counted = "the endpoint's count" if fullness["measured"] else "estimated"
+    text = f"its worker counts {fullness['tokens']:,} tokens ({counted})"
+    if fullness["usable"]:
+        text += (
+            f", {fullness['percent']}% of {fullness['usable']:,}; compaction at {fullness['compaction_at']:,}"
+        )
+    if fullness["compactions"]:
+        text += f"; summarised so far: {fullness['compactions']}"
+    if fullness["asked_to_wrap_up"]:
+        text += "; asked to wrap up"
+    return text

@@ -259,11 +259,14 @@ def test_tools_that_are_not_allowed_are_invisible_and_refused(stage: Stage) -> N
         piece=piece,
     )
     shown = [tool["function"]["name"] for tool in stage.endpoint.requests[0].tools]
-    assert shown == ["Act", "Read", "read_comments", "transition"]
+    assert shown == ["Act", "Read", "read_comments", "recall", "transition"]
     *refused, ran, _ = stage.results(job_id)
     assert ran == "acted 1"
     for result, name in zip(refused, ("Bash", "Grep_Files", "Read", ""), strict=True):
-        assert result == f"Error: there is no tool '{name}' here. Allowed tools: Act, Read, read_comments"
+        assert (
+            result
+            == f"Error: there is no tool '{name}' here. Allowed tools: Act, Read, read_comments, recall"
+        )
     assert not (stage.workspace(job_id) / "output/x").exists()
 
 

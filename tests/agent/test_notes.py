@@ -183,5 +183,6 @@ def test_notes_obey_allowed_tools(stage: Stage) -> None:
         "checklist_tick",
         "plan",
         "read_comments",
+        "recall",
         "transition",
     ]

@@ -16,6 +16,7 @@ from storage import jobs as store
 from storage import subtasks, transcript
 from storage.records import Comment, HistoryEvent, Message
 from storage.registry import live_workers
+from storage.summaries import summaries_covering
 
 UNSERVED_SECONDS = 10.0  # a worker that is being restarted is not missed
 
@@ -165,6 +166,15 @@ def list_messages(
 ) -> list[Message]:
     """Transcript rows with seq > `after`. The caller has checked the owner."""
     return transcript.list_messages(installation.db, job_id, after, limit)
+
+
+def summarised_by(installation: Installation, job_id: str, rows: Sequence[Message]) -> dict[int, int]:
+    """For the messages of a page that the model no longer sees: seq → number of the summary that stands for it."""
+    if not rows:
+        return {}
+    found = summaries_covering(installation.db, job_id, rows[0].seq, rows[-1].seq)
+    turns = [row.seq for row in rows if row.kind in ("assistant", "tool", "gap")]
+    return {seq: number for first, last, number in found for seq in turns if first <= seq <= last}
 
 
 def list_events(

@@ -14,6 +14,7 @@ from jobs.exchanges import list_exchanges, read_exchange
 from jobs.notes import get_notes
 from storage import jobs as store
 from storage import observing
+from storage.records import Message
 
 router = APIRouter(prefix="/api/jobs/{job_id}", tags=["records"])
 
@@ -31,9 +32,17 @@ def history(
 def messages(
     request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
 ) -> Page:
-    """The transcript: everything that was sent to the model, and what it did."""
+    """The transcript: everything that was sent to the model, and what it did.
+
+    `summarised_by` is the number of the summary that now stands for a message; null where the model still sees it.
+    """
     found = views.list_messages(installation, job.id, after, limit + 1)
-    return page(request, found, limit, message_dict, after=lambda message: message.seq)
+    by = views.summarised_by(installation, job.id, found)
+
+    def told(message: Message) -> dict[str, Any]:
+        return message_dict(message) | {"summarised_by": by.get(message.seq)}
+
+    return page(request, found, limit, told, after=lambda message: message.seq)
 
 
 @router.get("/comments")

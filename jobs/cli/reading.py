@@ -87,18 +87,20 @@ def transcript(
     """Print a job's messages. Everything that was sent to the model, and what it did."""
     from dataclasses import asdict
 
-    from jobs.views import list_messages
+    from jobs.views import list_messages, summarised_by
 
     rows = []
     with opened_job(job) as (installation, job_id):
         left = limit
         while left is None or left > 0:
             page = list_messages(installation, job_id, after, min(_PAGE, left or _PAGE))
+            by = summarised_by(installation, job_id, page)
             for message in page:
+                number = by.get(message.seq)
                 if json:
-                    rows.append(asdict(message))
+                    rows.append(asdict(message) | {"summarised_by": number})
                 else:
-                    render.whole_message(message, most=None if full else _CUT)
+                    render.whole_message(message, most=None if full else _CUT, summarised_by=number)
             if len(page) < min(_PAGE, left or _PAGE):
                 break
             after = page[-1].seq

@@ -250,8 +250,8 @@ def usage_text(extra: Mapping[str, Any]) -> str:
     )
 
 
-def whole_message(message: Message, *, most: int | None) -> None:
-    """A message of the transcript, its text cut after `most` characters."""
+def whole_message(message: Message, *, most: int | None, summarised_by: int | None = None) -> None:
+    """A message of the transcript, its text cut after `most` characters; which summary stands for it now."""
     heading = (
         message.role
         if message.kind in {message.role, "assistant", "tool"}
@@ -259,7 +259,8 @@ def whole_message(message: Message, *, most: int | None) -> None:
     )
     name = f" {one_line(message.tool_name, 60)}" if message.tool_name else ""
     failed = ", error" if message.is_error else ""
-    line((f"── {message.seq} {heading}{name}{failed} · {_clock(message.created_at)}", "bold"))
+    gone = f" · now in summary {summarised_by}" if summarised_by is not None else ""
+    line((f"── {message.seq} {heading}{name}{failed} · {_clock(message.created_at)}{gone}", "bold"))
     for text in [message.content, *(_call(call) for call in message.tool_calls or [])]:
         if text:
             cut = most is not None and len(text) > most

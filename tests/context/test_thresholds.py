@@ -304,3 +304,32 @@ def test_what_was_summarised_can_be_looked_up(stage: Stage) -> None:
     assert found[3] == "No message of this conversation contains it."
     assert found[4] == "Give seq, or query."
     assert run_context(stage.process, None) is None
+
+
+def test_the_transcript_marks_what_was_summarised(stage: Stage) -> None:
+    """The context view is the next request byte for byte, also after a compaction; the transcript says what left it."""
+    from jobs.views import list_messages, summarised_by
+    from worker.context_view import context_of
+
+    small_window(stage, compression={"keep_recent": 4})
+    fill(stage, 300)
+    stage.endpoint.mind = working(22)
+    job_id = stage.submit(piece=LEAN)
+    stage.run()
+    run_context(stage.process, None)
+    context = context_of(stage.doors.db, job_id)
+    rows = list_messages(stage.doors, job_id)
+    by = summarised_by(stage.doors, job_id, rows)
+    stage.run()
+
+    sent = agent_requests(stage)[-1] if stage.job(job_id).state != "compressing" else None
+    resumed = next(r for r in agent_requests(stage) if "## Your work so far" in str(r.messages[1]["content"]))
+    assert [part["message"] for part in context["messages"]] == resumed.messages
+    assert context["fullness"]["compactions"] == 1
+    assert context["fullness"]["usable"] == 7500
+    shown = {str(m["content"]) for m in resumed.messages}
+    for row in rows:
+        if row.role == "tool":
+            assert (row.seq in by) is (row.content not in shown), row.seq
+    assert set(by.values()) == {1}
+    assert sent is not None

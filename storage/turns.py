@@ -121,7 +121,11 @@ def _drop_the_gone(conn: Connection, endpoint: str, now: float) -> None:
         runs.c.id == endpoint_turns.c.run_id, runs.c.ended_at.is_(None), runs.c.lease_expires_at > now
     )
     job_comes = sa.exists().where(
-        jobs.c.id == endpoint_turns.c.job_id, jobs.c.state.in_(("queued", "running"))
+        jobs.c.id == endpoint_turns.c.job_id,
+        sa.or_(
+            jobs.c.state.in_(("queued", "running", "compressing")),
+            jobs.c.summary_state == "pending",  # a job that is over, whose summary is still to be written
+        ),
     )
     long_gone = sa.and_(
         endpoint_turns.c.due_at < now - GONE_SECONDS, endpoint_turns.c.seen_at < now - GONE_SECONDS

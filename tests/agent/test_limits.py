@@ -146,6 +146,20 @@ def test_a_paused_job_holds_no_turn(stage: Stage) -> None:
     assert take_turn(db, HERE, limits, last, 0) is None
 
 
+@pytest.mark.parametrize("values", [{"state": "compressing"}, {"summary_state": "pending"}])
+def test_a_summary_keeps_its_turn(stage: Stage, values: dict[str, str]) -> None:
+    """Whatever a job waits to ask for: asking again gives it no later time, and takes nothing from the others."""
+    db, limits = stage.doors.db, Limits(None, 6, None)
+    runs = [claimed(stage) for _ in range(4)]
+    waits = [take_turn(db, HERE, limits, run, 0) for run in runs]
+    last = runs[-1]
+    with db.write() as conn:
+        conn.execute(sa.update(jobs).where(jobs.c.id == last.job_id).values(**values))
+    again = [take_turn(db, HERE, limits, last, 0) for _ in range(3)]
+    assert waits[-1] is not None
+    assert all(wait is not None and wait <= waits[-1] for wait in again)
+
+
 def test_an_endpoint_s_limit_counts_its_models_together(stage: Stage) -> None:
     stage.reopen(
         endpoints={"here": {"base_url": stage.endpoint.url, "limits": {"concurrency": 1}}},

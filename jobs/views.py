@@ -14,6 +14,7 @@ from jobs.states import State
 from jobs.wakeups import QUEUE_OF_STATE
 from storage import jobs as store
 from storage import subtasks, transcript
+from storage.listing import JobFilter
 from storage.records import Comment, HistoryEvent, Message
 from storage.registry import live_workers
 from storage.summaries import summaries_covering
@@ -144,6 +145,22 @@ def _unserved(installation: Installation, rows: Sequence[Mapping[str, Any]]) -> 
     workers = live_workers(installation.db, 2 * installation.settings.lease_seconds)
     served = {queue for worker in workers for queue in worker["queues"]}
     return {job_id for job_id, queue in waiting.items() if queue not in served}
+
+
+def find_jobs(
+    installation: Installation,
+    wanted: JobFilter,
+    limit: int,
+    *,
+    before: str | None = None,
+    after: str | None = None,
+    oldest_first: bool = False,
+) -> list[JobView]:
+    """Jobs that fit, newest or oldest first, with ids < `before` and > `after`."""
+    found = store.find_jobs(
+        installation.db, wanted, limit, before=before, after=after, oldest_first=oldest_first
+    )
+    return [view_of(row) for row in found]
 
 
 def list_children(installation: Installation, job_id: str) -> list[JobView]:

@@ -48,6 +48,8 @@ class WakeUpPublisher:
         self._unsent: dict[tuple[str, str], WakeUp] = {}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self.delivered = 0  # counted by the thread alone
+        self.failed = 0
         self._connection: Connection | None = None
         self._celery: Celery | None = None
 
@@ -91,7 +93,9 @@ class WakeUpPublisher:
                 self._publish(wake_up)
                 crash_point(CrashPoint.PUBLISH_SENT)
                 wake_up.delivered = True
+                self.delivered += 1
             except Exception:  # noqa: BLE001 - whatever the transport raises: the sweep sends it again
+                self.failed += 1
                 self._disconnect()
             finally:
                 wake_up.done.set()

@@ -15,6 +15,7 @@ from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
 from storage.history import append_events
 from storage.hooks import add_hook_calls
+from storage.listing import JobFilter
 from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
 from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
@@ -190,16 +191,26 @@ def list_jobs(
     *,
     parent: str | None = None,
 ) -> list[JobRow]:
-    """Newest first (ids are ordered by time); `before` is the last id of the previous page."""
-    statement = _with_worker().order_by(jobs.c.id.desc()).limit(limit)
-    if owner is not None:
-        statement = statement.where(jobs.c.owner == clean_text(owner))
-    if states:
-        statement = statement.where(jobs.c.state.in_(states))
+    """Newest first; `before` is the last id of the previous page."""
+    return find_jobs(db, JobFilter(owner, states, parent=parent), limit, before=before)
+
+
+def find_jobs(
+    db: Database,
+    wanted: JobFilter,
+    limit: int,
+    *,
+    before: str | None = None,
+    after: str | None = None,
+    oldest_first: bool = False,
+) -> list[JobRow]:
+    """Jobs that fit, newest or oldest first (ids are ordered by time), with ids < `before` and > `after`."""
+    order = jobs.c.id.asc() if oldest_first else jobs.c.id.desc()
+    statement = _with_worker().where(*wanted.conditions()).order_by(order).limit(limit)
     if before is not None:
         statement = statement.where(jobs.c.id < clean_text(before))
-    if parent is not None:
-        statement = statement.where(jobs.c.parent_id == clean_text(parent))
+    if after is not None:
+        statement = statement.where(jobs.c.id > clean_text(after))
     with db.read() as conn:
         return [row._asdict() for row in conn.execute(statement)]
 

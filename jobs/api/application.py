@@ -20,6 +20,7 @@ from jobs.api import (
     system_routes,
 )
 from jobs.api.gate import Gate
+from jobs.api.metrics import Metrics
 from jobs.api.sessions import Throttle
 from jobs.api.watching import Watcher
 from jobs.installation import Installation
@@ -81,6 +82,7 @@ def create_api(installation: Installation) -> FastAPI:
     api.state.installation = installation
     problems.install(api, installation.settings)
     api.state.throttle = Throttle()
+    api.state.metrics = Metrics(installation)
     routes = (
         job_routes,
         record_routes,
@@ -98,4 +100,5 @@ def create_api(installation: Installation) -> FastAPI:
 
 def create_app(installation: Installation, hosts: Collection[str] = ()) -> ASGIApp:
     """What a server runs. `hosts` are names, beside this machine's own, under which it may be asked."""
-    return Gate(create_api(installation), installation, hosts)
+    api = create_api(installation)
+    return Gate(api, installation, hosts, api.state.metrics)

@@ -6,6 +6,7 @@ It stands before routing, so that no route, present or future, can be without it
 from __future__ import annotations
 
 import hmac
+import time
 from collections.abc import Collection
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jobs.api.denials import DENIED, Denial, DenialLog
+from jobs.api.metrics import Metrics
 from jobs.api.problems import Problem, problem_response, response_to
 from jobs.api.sessions import COOKIE, COOKIE_PREFIX, session_principal
 from jobs.api.tokens import PREFIX, Principal, authenticate
@@ -48,9 +50,12 @@ _PAGE_POLICY = (
 class Gate:
     """Refuses what may not pass, and tells the routes whom the request speaks for (`request.state.principal`)."""
 
-    def __init__(self, app: ASGIApp, installation: Installation, hosts: Collection[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, installation: Installation, hosts: Collection[str], metrics: Metrics
+    ) -> None:
         self._app = app
         self._installation = installation
+        self._metrics = metrics
         self._denials = DenialLog(installation.db)
         self._hosts = LOCAL_HOSTS | {host.lower() for host in hosts}
 
@@ -59,8 +64,12 @@ class Gate:
             await self._live(scope, receive, send)  # the lifespan; there are no web sockets to reach
             return
 
+        began = time.monotonic()
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", None)
+                self._metrics.count(scope["method"], route, message["status"], time.monotonic() - began)
                 if message["status"] in DENIED:
                     self._note_denial(scope, message["status"])
                 headers = MutableHeaders(scope=message)

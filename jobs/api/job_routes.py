@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -14,7 +12,18 @@ from starlette.datastructures import UploadFile
 from jobs import comments, lifecycle, views
 from jobs.api.gate import MAX_BODY_BYTES
 from jobs.api.problems import Problem, invalid_response
-from jobs.api.routing import Installed, JobsReader, JobsWriter, Limit, ReadJob, page, refuse_scripted
+from jobs.api.queries import BulkBody, BulkOutcome, BulkResult, JobQuery
+from jobs.api.routing import (
+    NOT_MODIFIED,
+    IfNoneMatch,
+    Installed,
+    JobsReader,
+    JobsWriter,
+    ReadJob,
+    page,
+    refuse_scripted,
+    tagged,
+)
 from jobs.api.schemas import (
     JobBody,
     JobResource,
@@ -26,8 +35,8 @@ from jobs.api.schemas import (
     job_dict,
 )
 from jobs.api.tokens import Principal, Scope
+from jobs.bulk import act_on_all
 from jobs.installation import Installation
-from jobs.states import State
 from jobs.submit import submit
 from jobs.workspace import InputFile
 
@@ -116,33 +125,56 @@ async def _accept(
     return answer
 
 
-@router.get("")
-def list_jobs(  # noqa: PLR0917  FastAPI passes them by name
+@router.get("", response_model=Page, responses=NOT_MODIFIED)
+def list_jobs(
     request: Request,
     installation: Installed,
     principal: JobsReader,
-    state: Annotated[list[State] | None, Query(description="only these; may be repeated")] = None,
-    parent: Annotated[str | None, Query(description="only the subtasks of this job")] = None,
-    before: Annotated[str | None, Query(description="only jobs before this one, by id")] = None,
-    limit: Limit = 50,
-) -> Page:
-    """The jobs, newest first."""
-    found = views.list_jobs(installation, principal.sees, state, limit + 1, before, parent=parent)
-    return page(request, found, limit, job_dict, before=lambda job: job.id)
+    wanted: Annotated[JobQuery, Query()],
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The jobs, newest first unless `order` says otherwise; all filters that are given must fit."""
+    oldest_first = wanted.order == "oldest"
+    found = views.find_jobs(
+        installation,
+        wanted.as_filter(principal),
+        wanted.limit + 1,
+        before=wanted.before,
+        after=wanted.after,
+        oldest_first=oldest_first,
+    )
+    cursor = {"after" if oldest_first else "before": lambda job: job.id}
+    return tagged(page(request, found, wanted.limit, job_dict, **cursor), if_none_match)
+
+
+@router.post("/bulk", response_model=BulkResult)
+def act_on_many(body: BulkBody, installation: Installed, principal: JobsWriter) -> BulkResult:
+    """Pause, resume, cancel or retry many jobs, each in its own transaction and with its own result.
+
+    Either `ids` or a `filter`; of a filter the oldest that fit, at most `limit`: `more` tells whether others fitted too.
+    """
+    more = False
+    job_ids = body.ids
+    if body.filter is not None:
+        fitting = views.find_jobs(
+            installation, body.filter.as_filter(principal), body.limit + 1, oldest_first=True
+        )
+        more = len(fitting) > body.limit
+        job_ids = [job.id for job in fitting[: body.limit]]
+    outcomes = act_on_all(
+        installation, body.action, list(dict.fromkeys(job_ids or [])), principal.sees, principal.owner
+    )
+    return BulkResult(results=[BulkOutcome.of(outcome) for outcome in outcomes], more=more)
 
 
 @router.get(
     "/{job_id}",
     response_model=JobResource,
-    responses={304: {"description": "unchanged since the ETag in If-None-Match"}},
+    responses=NOT_MODIFIED,
 )
-def get_job(job: ReadJob, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+def get_job(job: ReadJob, if_none_match: IfNoneMatch = None) -> Response:
     """One job: its state and why, what comes next, question, result or error, and its links."""
-    answer = _job_response(job)
-    known = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    if answer.headers["ETag"] in known or "*" in known:
-        return Response(status_code=304, headers={"ETag": answer.headers["ETag"]})
-    return answer
+    return tagged(job_dict(job), if_none_match)
 
 
 @router.post("/{job_id}/comments", status_code=201)
@@ -193,7 +225,4 @@ def retry(
 
 
 def _job_response(job: views.JobView) -> Response:
-    text = json.dumps(job_dict(job))
-    tag = hashlib.sha256(text.encode()).hexdigest()[:32]
-    headers = {"ETag": f'"{tag}"', "Cache-Control": "no-cache"}
-    return Response(text, headers=headers, media_type="application/json")
+    return tagged(job_dict(job), None)

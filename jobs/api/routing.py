@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.security import HTTPBearer
 
 from jobs import views
@@ -21,6 +23,11 @@ MOST_ITEMS = 1000
 HIGHEST = 2**31 - 1  # of the numbers of rows
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="items on a page")]
 After = Annotated[int, Query(ge=0, le=HIGHEST, description="only items after this number")]
+
+IfNoneMatch = Annotated[str | None, Header(description="ETags of what is known already")]
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "unchanged since the ETag in If-None-Match"}
+}
 
 _bearer = HTTPBearer(auto_error=False, description="`sostenuto tokens create`")  # for the document alone
 
@@ -78,6 +85,17 @@ def page(
         kept += [(name, of(items[-1])) for name, of in cursor.items()]
         following = f"{request.url.path}?{urlencode(kept)}"
     return Page(items=[told(item) for item in items], next=following)
+
+
+def tagged(content: Page | dict[str, Any], if_none_match: str | None) -> Response:
+    """The content with an ETag; 304 without it where the client has that already."""
+    text = json.dumps(content.model_dump() if isinstance(content, Page) else content)
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    known = [given.strip().removeprefix("W/") for given in (if_none_match or "").split(",")]
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(text, headers=headers, media_type="application/json")
 
 
 def refuse_scripted(principal: Principal, model: str | None) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from jobs.api.routing import Installed, JobsReader
+from jobs.api.metrics import CONTENT_TYPE, Metrics
+from jobs.api.routing import Installed, JobsReader, MetricsReader
 from jobs.api.schemas import Page
 from jobs.errors import SostenutoError
 from jobs.installation import broker_url
@@ -43,6 +44,19 @@ def readyz(installation: Installed, _: JobsReader, response: Response) -> dict[s
         "database": database,
         "broker": "ok" if reached else "unreachable",
     }
+
+
+@router.get(
+    "/metrics",
+    tags=["system"],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def metrics(request: Request, _: MetricsReader) -> Response:
+    """Figures of the installation and of this server, for Prometheus; needs the scope `metrics:read`."""
+    found = request.app.state.metrics
+    assert isinstance(found, Metrics)
+    return Response(found.text(), media_type=CONTENT_TYPE)
 
 
 @router.get("/api/pieces", tags=["system"])

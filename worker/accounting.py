@@ -9,7 +9,7 @@ resumed run knows what the last one knew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from worker.model.types import Usage
@@ -101,8 +101,7 @@ def size_of(row: Mapping[str, Any]) -> Size:
 
 def marks_of(row: Mapping[str, Any]) -> Marks:
     """The marks as they stand on the job's row."""
-    known = {field.name for field in fields(Marks)}
-    return Marks(**{name: value for name, value in (row["context_marks"] or {}).items() if name in known})
+    return Marks(**{name: value for name, value in (row["context_marks"] or {}).items() if name in _DEFAULTS})
 
 
 def size_columns(size: Size) -> dict[str, Any]:
@@ -117,4 +116,5 @@ def size_columns(size: Size) -> dict[str, Any]:
 
 def marks_column(marks: Marks) -> dict[str, Any]:
     """The column that holds the marks: only what differs from a context about which nothing was done."""
-    return {"context_marks": {k: v for k, v in asdict(marks).items() if v != _DEFAULTS[k]} or None}
+    values = ((name, getattr(marks, name)) for name in _DEFAULTS)
+    return {"context_marks": {name: value for name, value in values if value != _DEFAULTS[name]} or None}

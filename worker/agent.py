@@ -217,7 +217,7 @@ def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
 
 def _measure(job: JobRun, request: ModelRequest, reply: ModelReply, checkpoint: Checkpoint) -> None:
     """Takes the size of the context with the reply in it into the reply's commit, with the warning that is due."""
-    counted = job.size.counted(reply.usage)
+    counted, limits = job.size.counted(reply.usage), job.limits
     size = counted.grown(sum(message.tokens for message in checkpoint.messages))
     marks = job.marks
     events = warning(job, size.tokens, marks)
@@ -229,8 +229,8 @@ def _measure(job: JobRun, request: ModelRequest, reply: ModelReply, checkpoint: 
             overflowed=False,
             ceiling=0 if counted.measured > marks.ceiling else marks.ceiling,
             warned=marks.warned or bool(events),
-            usable=job.limits.usable,
-            compact=job.limits.compact,
+            usable=limits.usable,
+            compact=limits.compact,
         )
     )
 

@@ -140,13 +140,13 @@ class JobRun:
     @property
     def limits(self) -> Limits:
         """What is due at which size."""
-        threshold = self.process.settings.context.compression.token_threshold
-        window, marks = self.window, self.marks
-        if (
-            not self.window_is_known
-        ):  # at least twice what no compaction can free: the endpoint says if that is too much
+        profile, marks = self.profile, self.marks
+        known = profile.window is not None
+        window = profile.window or UNKNOWN_WINDOW
+        if not known:  # at least twice what no compaction can free: the endpoint says if that is too much
             window = max(window, 2 * round(marks.fixed * self.size.ratio))
-        return limits(window, self.max_output, threshold, known=self.window_is_known, ceiling=marks.ceiling)
+        threshold = self.process.settings.context.compression.token_threshold
+        return limits(window, profile.max_output, threshold, known=known, ceiling=marks.ceiling)
 
     @property
     def window_is_known(self) -> bool:

@@ -24,6 +24,11 @@ from worker.job_run import JobRun
 log = logging.getLogger(__name__)
 
 
+def mirror_instruction(job: JobRun, path: str) -> None:
+    """The whole instruction, where it is too long for the context."""
+    _write(job, path, job.instruction)
+
+
 def mirror_checklists(job: JobRun, lists: Checklists | None = None) -> None:
     """`logs/checklists/NAME.json`, one for each list."""
     found = current_checklists(job.process.db, job.job_id) if lists is None else lists

@@ -14,6 +14,7 @@ from jobs.pieces import ABORT, ASK, COMPLETE, WAIT_SUBTASKS, Movement
 from jobs.workspace import Listing, human
 from storage.records import Comment
 from worker.tokens import estimate_tokens
+from worker.tools.text import prefix_that_fits
 
 THREAD_REMARKS = 5
 REMARK_CHARS = 500
@@ -21,6 +22,11 @@ UNREAD_SHOWN = 20
 UNREAD_CHARS = 4000
 LEAST_UNREAD_TOKENS = 500
 FILES_CHARS = 20_000
+INSTRUCTION_FILE = "logs/instruction.md"
+INSTRUCTION_CUT = (
+    "[The task goes on: {shown} of its {all} characters are shown here, it is too long for the context. All of it is in the "
+    "file {file}: read it on in parts.]"
+)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -177,6 +183,13 @@ def lessons_block(lessons: str, *, japanese: bool) -> Block | None:
     return Block("lessons", f"## {heading}\n{lessons}")
 
 
-def instruction_block(instruction: str) -> Block:
-    """The job's instruction, as it was given, last in the head."""
-    return Block("instruction", f"## Task\n{instruction}")
+def instruction_block(instruction: str, most_tokens: int | None = None) -> Block:
+    """The job's instruction, as it was given, last in the head.
+
+    Of one that would take more than `most_tokens` the beginning, and where all of it is.
+    """
+    if most_tokens is None or estimate_tokens(instruction) <= most_tokens:
+        return Block("instruction", f"## Task\n{instruction}")
+    shown = instruction[: prefix_that_fits(instruction, most_tokens)]
+    notice = INSTRUCTION_CUT.format(shown=len(shown), all=len(instruction), file=INSTRUCTION_FILE)
+    return Block("instruction", f"## Task\n{shown}\n\n{notice}")

@@ -13,8 +13,10 @@ from worker.allowed_commands import LimitedBash
 from worker.between import blocks_of_earlier_movements
 from worker.job_run import JobRun
 from worker.layout import request_text
+from worker.mirrors import mirror_instruction
 from worker.note_tools import note_tools
 from worker.prompts import (
+    INSTRUCTION_FILE,
     THREAD_REMARKS,
     Block,
     files_block,
@@ -28,6 +30,8 @@ from worker.recall import Recall
 from worker.subtask_tool import SpawnSubtask, spawn_may_be_used
 from worker.tokens import estimate_tokens
 from worker.tools.catalogue import Catalogue, schemas
+
+INSTRUCTION_SHARE = 0.4  # of the size at which compaction begins: more would leave no room to work in
 
 
 def begin_visit(job: JobRun) -> None:
@@ -72,9 +76,18 @@ def _blocks(job: JobRun) -> list[Block]:
         time_block(process.db.clock(), process.zone),
         remarks_block(job.job_id, known, unread, process.zone),
         files_block(list_workspace(job.workspace)),
-        instruction_block(job.instruction),
+        _instruction(job),
     ]
     return [block for block in blocks if block is not None]
+
+
+def _instruction(job: JobRun) -> Block:
+    """All of it, or what fits beside a conversation."""
+    most = int(job.limits.compact * INSTRUCTION_SHARE)
+    block = instruction_block(job.instruction, most)
+    if len(block.text) < len(job.instruction):
+        mirror_instruction(job, INSTRUCTION_FILE)
+    return block
 
 
 def load_tools(job: JobRun) -> None:

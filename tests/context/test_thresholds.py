@@ -333,3 +333,58 @@ def test_the_transcript_marks_what_was_summarised(stage: Stage) -> None:
             assert (row.seq in by) is (row.content not in shown), row.seq
     assert set(by.values()) == {1}
     assert sent is not None
+
+
+def test_an_instruction_longer_than_the_window(stage: Stage) -> None:
+    """1.3 million characters: its beginning is shown with where all of it is, and the job can work."""
+    small_window(stage)
+    text = "Count. " + "word " * 260_000
+
+    job_id = play(stage, working(2), instruction=text[:990_000])
+
+    assert stage.job(job_id).state == "succeeded"
+    [first, *_] = stage.endpoint.requests
+    told = str(first.messages[1]["content"])
+    assert "## Task\nCount. word" in told
+    assert told.endswith("All of it is in the file logs/instruction.md: read it on in parts.]")
+    assert first.prompt_tokens < WINDOW * 0.6
+    assert (stage.workspace(job_id) / "logs/instruction.md").read_text() == text[:990_000]
+
+
+def test_a_result_larger_than_the_window_lies_in_a_file(stage: Stage) -> None:
+    """1.7 MB of a result: cut at its budget, and whole in the workspace, with a pointer to it."""
+    small_window(stage)
+    stage.acts[0].effect = lambda *_: "BEGIN " + "word " * 340_000 + "END"
+
+    job_id = play(stage, working(1))
+
+    [result, _] = stage.results(job_id)
+    path = result.rpartition(" are in ")[2].partition(":")[0]
+    whole = (stage.workspace(job_id) / path).read_text()
+    assert (len(whole), whole[-3:]) == (1_700_009, "END")
+    assert result.startswith("BEGIN word")
+    assert len(result) < 30_000
+    assert stage.job(job_id).state == "succeeded"
+
+
+def test_a_cancel_stops_the_summarisers_call(stage: Stage) -> None:
+    """Cancelled while the summary is being written: the call is dropped at once, the run writes nothing."""
+    import threading
+
+    small_window(stage, compression={"keep_recent": 4})
+    fill(stage, 300)
+    stage.endpoint.mind = working(22)
+    job_id = stage.submit(piece=LEAN)
+    stage.run()
+    gate = stage.endpoint.hold("*/compaction/*")
+    thread = threading.Thread(target=run_context, args=(stage.process, None))
+    thread.start()
+    gate.wait_held()
+    assert stage.job(job_id).reason_text == "its context is being summarised"
+    stage.cancel(job_id)
+    stage.look()
+    thread.join(30)
+    assert not thread.is_alive()
+    gate.release()
+    assert stage.job(job_id).state == "cancelled"
+    assert summaries(stage, job_id) == []

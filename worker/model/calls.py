@@ -54,6 +54,7 @@ class ModelCalls:
         self._keeper = keeper
         self._open = lru_cache(maxsize=64)(lambda name: open_model(settings, name))
         self._route = lru_cache(maxsize=256)(lambda name: route_of(settings, name))
+        self._profiles: dict[str, tuple[Mapping[str, Any], Profile]] = {}
         self._asked: dict[str, float] = {}  # by key, when its server was last asked for the window
         self._lock = threading.Lock()
 
@@ -63,7 +64,11 @@ class ModelCalls:
     def profile(self, model: str) -> Profile:
         """What is known of a model: the one place. Never touches the database or the network."""
         route = self.route(model)
-        return profile_of(self._settings, route, self.memory.get(route.key))
+        facts = self.memory.get(route.key)
+        known = self._profiles.get(model)  # asked for many times a step
+        if known is None or known[0] != facts:
+            known = self._profiles[model] = (facts, profile_of(self._settings, route, facts))
+        return known[1]
 
     def learn_window(self, model: str, cancel: CancelToken) -> None:
         """Asks the server for a window that nobody knows, once in a while; keeps the answer for all workers.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from jobs.arguments import BadArguments, decode_arguments
+from jobs.errors import FileRejected, NotFound
 from jobs.plain_text import one_line
+from jobs.resolver import open_workspace, replacing
 from storage.errors import LeaseLost, SostenutoError, StorageError
 from storage.text import clean_text
 from worker.cancel import Cancelled
@@ -19,6 +22,7 @@ from worker.tools.text import cut_to_budget
 log = logging.getLogger(__name__)
 
 _CUT = "[cut here: the result did not fit; ask for less at a time]"
+_SPILLED = "[cut here: all {size} characters of the result are in {path}: Read or Grep that]"
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.])/[^\s'\",:;)]{1,4096}")
 
 
@@ -50,8 +54,27 @@ def run_tool(
         log.exception("tool %s failed", call_name)
         told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return _error(_hide_paths(f"{call_name} failed: {type(error).__name__}: {one_line(told)}", context))
-    content = cut_to_budget(clean_text(result.content), context.budget_tokens, _CUT)
+    text = clean_text(result.content)
+    content = cut_to_budget(text, context.budget_tokens, _CUT)
+    if content != text and (path := _spilled(text, context)):
+        content = cut_to_budget(text, context.budget_tokens, _SPILLED.format(path=path, size=len(text)))
     return replace(result, content=content)
+
+
+def _spilled(text: str, context: ToolContext) -> str | None:
+    """A result that did not fit, whole in the workspace; None where it cannot be written there."""
+    path = f"logs/results/{context.call_id}.txt"
+    try:
+        root_fd = open_workspace(context.workspace)
+        try:
+            with replacing(root_fd, path) as file:
+                file.write(text.encode())
+        finally:
+            os.close(root_fd)
+    except (OSError, FileRejected, NotFound) as error:
+        log.warning("job %s: %s was not written: %s", context.job_id, path, error)
+        return None
+    return path
 
 
 def _hide_paths(message: str, context: ToolContext) -> str:

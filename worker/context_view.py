@@ -19,7 +19,7 @@ from storage.records import Message
 from storage.transcript import load_view
 from worker.accounting import marks_of, size_of
 from worker.agent import unanswered
-from worker.layout import WireMessage, build_messages, request_text
+from worker.layout import WireMessage, build_messages, request_text, shown_images
 from worker.model.rules import Rules, to_wire
 from worker.tokens import estimate_tokens
 
@@ -39,10 +39,11 @@ def context_of(db: Database, job_id: str) -> dict[str, Any]:
         return view | {"messages": [], "tools": [], "tools_tokens": 0, "tokens": 0}
     rows = load_view(db, job_id, row["visit_seq"], row["tail_seq"], row["summary_seq"])
     pending = [_without_result(rows[-1], call.id, call.name) for call in unanswered(rows)]
-    built = to_wire(
-        build_messages([*rows, *pending], trim_seq=row["trim_seq"]), Rules(), ""
-    )  # as an endpoint without ways of its own has it
-    messages = [_part(message, pending) for message in built]
+    # As an endpoint without ways of its own has it; an image stands as its name, not as a megabyte of text.
+    images = {_url(image): image for image in shown_images(rows)}
+    urls = {image["sha"]: url for url, image in images.items()}
+    built = to_wire(build_messages([*rows, *pending], urls, row["trim_seq"]), Rules(), "")
+    messages = [_part(message, pending, images) for message in built]
     messages[1]["blocks"] = [
         {"block": (row.extra or {}).get("block", row.kind), "tokens": estimate_tokens(row.content or "")}
         for row in rows
@@ -79,8 +80,17 @@ def _without_result(last: Message, call_id: str, name: str) -> Message:
     )  # fmt: skip
 
 
-def _part(message: WireMessage, pending: list[Message]) -> dict[str, Any]:
-    part = {"message": message, "tokens": estimate_tokens(request_text([message], []))}
+def _url(image: dict[str, Any]) -> str:
+    return f"image:{image['sha']}"
+
+
+def _part(message: WireMessage, pending: list[Message], images: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    tokens = estimate_tokens(request_text([message], []))
+    if isinstance(message.get("content"), list):
+        tokens += sum(
+            images[part["image_url"]["url"]]["tokens"] for part in message["content"] if "image_url" in part
+        )
+    part = {"message": message, "tokens": tokens}
     if message.get("tool_call_id") in {row.tool_call_id for row in pending}:
         part["pending"] = True
     return part

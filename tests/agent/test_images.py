@@ -15,6 +15,7 @@ from storage.images import image_usage
 from storage.models import images
 from tests.agent.stage import COMPLETE, PowerCut, Stage, call, calls, go
 from tests.strict_endpoint import ChatRequest
+from worker.context_view import context_of
 from worker.images import MOST_SHOWN
 from worker.tools.images import image_tokens
 
@@ -225,3 +226,19 @@ def test_the_folder_of_commands_survives_a_crash_and_ends_with_the_movement(
     assert stage.job(job_id).state == "succeeded"
     assert (stage.workspace(job_id) / "output/deep/first").exists()
     assert (stage.workspace(job_id) / "second").exists()
+
+
+def test_the_context_view_names_images_and_counts_them(stage: Stage) -> None:
+    job_id = stage.play(
+        calls(call("ReadImage", path="input/a.png")),
+        calls(call("Act")),
+        files={"a.png": png(900, 600)},
+        budget={"max_steps": 2},
+    )
+    view = context_of(stage.doors.db, job_id)
+    [shown] = [part for part in view["messages"] if isinstance(part["message"]["content"], list)]
+    text, picture = shown["message"]["content"]
+    assert "input/a.png" in text["text"]
+    assert "no longer shown" not in text["text"]
+    assert picture["image_url"]["url"].startswith("image:")
+    assert shown["tokens"] > image_tokens(900, 600)

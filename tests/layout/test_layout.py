@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage.records import Message
 from tests.strict_endpoint.rules import Profile, check, check_prefix, parse
 from worker.agent import _stored_call
-from worker.layout import build_messages, request_text, summary_heading
+from worker.layout import build_messages, request_text, shown_images, summary_heading
 from worker.model.rules import Rules, to_wire
 from worker.model.types import ModelRequest, ToolCall
 from worker.model.wire import encode_request
@@ -47,7 +47,15 @@ class Transcript:
         self.rows.append(row)
         return row
 
-    def turn(self, content: str | None, calls: list[tuple[str, str]], shuffled: Any, gaps: list[str]) -> None:
+    def turn(
+        self,
+        content: str | None,
+        calls: list[tuple[str, str]],
+        shuffled: Any,
+        gaps: list[str],
+        *,
+        shows: bool = False,
+    ) -> None:
         ids = [f"call_{next(self.numbers)}" for _ in calls]
         stored = [
             _stored_call(ToolCall(call_id, name, text, raw_id="e:1"))
@@ -56,8 +64,16 @@ class Transcript:
         self.add("assistant", "assistant", content, tool_calls=stored or None)
         for call_id in shuffled(ids):
             self.add("tool", "tool", f"result of {call_id}", tool_call_id=call_id, tool_name="x")
-        for gap in gaps or ([] if calls else ["go on"]):
-            self.add("user", "gap", gap)
+        for at, gap in enumerate(gaps or ([] if calls else ["go on"])):
+            # A batch's images stand first.
+            self.add(
+                "user", "gap", gap, extra={"images": [image(gap)]} if calls and at == 0 and shows else None
+            )
+
+
+def image(name: str) -> dict[str, Any]:
+    """What a row notes of an image."""
+    return {"sha": f"sha of {name}", "path": name, "width": 30, "height": 20, "tokens": 85}
 
 
 @st.composite
@@ -83,14 +99,19 @@ def transcripts(draw: st.DrawFn) -> list[list[Message]]:
             calls,
             lambda ids, order=order: order.sample(ids, len(ids)),
             draw(st.lists(TEXT, max_size=3)),
+            shows=draw(st.booleans()),
         )
         moments.append(list(script.rows))
     return moments
 
 
+def urls_of(rows: list[Message]) -> dict[str, str]:
+    return {noted["sha"]: f"data:image/png;base64,{noted['path']}" for noted in shown_images(rows)}
+
+
 def sent(rows: list[Message]) -> dict[str, Any]:
     """The request's body as an endpoint reads it off the wire."""
-    messages = to_wire(build_messages(rows), Rules(), "model")
+    messages = to_wire(build_messages(rows, urls_of(rows)), Rules(), "model")
     return parse(encode_request(ModelRequest("model", messages, TOOLS, None, "job/1/1")))
 
 
@@ -168,3 +189,29 @@ def test_text_for_an_estimate_holds_all_that_is_sent() -> None:
     text = request_text(build_messages(script.rows), TOOLS)
     for part in ("sys-text", "head-text", "said", '\\"path\\"', "result of call_1", "gap-text", '"Read"'):
         assert part in text
+
+
+def _pictures(rows: list[Message]) -> list[str]:
+    return [
+        part["image_url"]["url"].partition(",")[2]
+        for message in build_messages(rows, urls_of(rows))
+        if isinstance(message["content"], list)
+        for part in message["content"]
+        if part["type"] == "image_url"
+    ]
+
+
+def test_a_compaction_keeps_the_newest_image_and_those_after_it() -> None:
+    """The others are told by name: earlier messages change only then, since that breaks the prefix anyway."""
+    script = Transcript()
+    script.add("system", "system", "You are.")
+    script.add("user", "head", "Do it.", extra={"block": "instruction"})
+    for name in ("a.png", "b.png", "c.png"):
+        script.turn(None, [("Read", "{}")], list, [name], shows=True)
+    assert _pictures(script.rows) == ["a.png", "b.png", "c.png"]
+    script.add("user", "summary", "What was done.", extra={"to_seq": 2})
+    assert _pictures(script.rows) == ["c.png"]
+    told = [message["content"] for message in build_messages(script.rows, urls_of(script.rows))]
+    assert "a.png\n[no longer shown: a.png; ReadImage shows an image again]" in told
+    script.turn(None, [("Read", "{}")], list, ["d.png"], shows=True)
+    assert _pictures(script.rows) == ["c.png", "d.png"]

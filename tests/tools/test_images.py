@@ -21,7 +21,7 @@ from worker.tools.images import LONGEST_SIDE, MOST_BYTES, _checked, image_tokens
 
 def image_of(kind: str, size: tuple[int, int] = (300, 200), mode: str = "RGB", **options: Any) -> bytes:
     buffer = io.BytesIO()
-    colour = {
+    colour: dict[str, float | tuple[float, ...]] = {
         "RGB": (200, 10, 10),
         "RGBA": (200, 10, 10, 128),
         "L": 100,

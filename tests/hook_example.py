@@ -1,4 +1,4 @@
-"""The example package of a hook, made importable as an installed one is, in a fraction of an installer's time."""
+"""The example packages, made importable as an installed one is, in a fraction of an installer's time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import shutil
 import tomllib
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "examples" / "hook_package"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def install_example(folder: Path) -> None:
+def install_example(folder: Path, package: str = "hook_package") -> None:
     """Into a folder for PYTHONPATH: the package's modules, and what installers write of its entry points."""
-    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())
+    source = EXAMPLES / package
+    project = tomllib.loads((source / "pyproject.toml").read_text())
     about = project["project"]
     for module in project["tool"]["setuptools"]["py-modules"]:
-        shutil.copy(PACKAGE / f"{module}.py", folder)
+        shutil.copy(source / f"{module}.py", folder)
     info = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     info.mkdir(parents=True)
     metadata = f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"

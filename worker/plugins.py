@@ -7,6 +7,7 @@ exceptions and its hangs are kept from doing harm.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable
@@ -14,12 +15,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from jobs.plain_text import one_line, strip_terminal
+from jobs.resolver import open_regular, open_workspace
+from storage.errors import SostenutoError
 from storage.text import clean_text
 from worker.cancel import Cancelled
 from worker.tools.base import CrashPolicy, Tool, ToolContext, ToolResult
@@ -55,6 +58,15 @@ class PluginCall:
     """What is longer is cut."""
     is_cancelled: Callable[[], bool]
     """True when nobody waits for the result any more: return soon."""
+
+    def open(self, path: str) -> BinaryIO:
+        """A file of the workspace for reading, wherever its links lead: the workspace is the agent's, so files in it are
+        never to be opened by `workspace / path`. Raises FileRejected or NotFound, which the model is told."""
+        root = open_workspace(self.workspace)
+        try:
+            return open_regular(root, path)
+        finally:
+            os.close(root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +188,8 @@ class PluginRunner:
             )
             try:
                 outcome.append(_result(self.name, self._plugin.run(call, arguments)))
+            except SostenutoError as error:
+                outcome.append(_error(str(error)))
             except BaseException as error:
                 log.warning("tool %s failed", self.name, exc_info=error)
                 outcome.append(_error(f"{self.name} failed: {type(error).__name__}: {one_line(str(error))}"))

@@ -14,6 +14,7 @@ from jobs.settings import Settings
 from jobs.wakeups import WakeUpPublisher
 from storage import migrate
 from storage.engine import Database
+from storage.masking import register_secrets
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Installation:
     db: Database
 
     def __post_init__(self) -> None:
+        register_secrets(self.settings.secrets())
         if self.settings.hooks.completion or self.settings.hooks.pause:
             from jobs.hooks import state_hooks
 

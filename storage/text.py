@@ -6,12 +6,18 @@ import math
 import re
 from typing import Any
 
+from storage.masking import mask
+
 NUL_SYMBOL = "\u2400"  # ␀: Postgres refuses NUL in text, and a reader should still see that it was there
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
-    """`text` with NUL made visible and lone surrogates replaced by U+FFFD. Clean text is returned as it is."""
+    """`text` with NUL made visible, lone surrogates replaced by U+FFFD, and registered secrets masked.
+
+    Clean text is returned as it is.
+    """
+    text = mask(text)
     if "\0" in text:
         text = text.replace("\0", NUL_SYMBOL)
     if text.isascii() or not _LONE_SURROGATE.search(text):

@@ -16,6 +16,7 @@ from jobs.parent import follow_parent, tell_ready
 from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
+from storage.masking import mask_logs, register_secrets
 from worker.app import consume, stop_consuming
 from worker.heartbeat import Control, Heartbeat, LeaseWatch
 from worker.process import WorkerProcess
@@ -35,10 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
+    mask_logs()
     for noisy in ("alembic", "celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         settings = load_settings()
+        register_secrets(settings.secrets())
         if options.concurrency is not None:
             settings = settings.model_copy(update={"concurrency": options.concurrency})
         if options.with_parent:

@@ -24,6 +24,7 @@ from jobs.errors import (
     UsageError,
 )
 from jobs.settings import Settings
+from storage.masking import MASK, mask
 
 MEDIA_TYPE = "application/problem+json"
 _MOST_SHOWN = 20
@@ -130,8 +131,8 @@ def invalid_response(errors: Any) -> Response:
 
 def _masked(text: str, settings: Settings) -> str:
     for secret in settings.secrets():
-        text = text.replace(secret, "***")
-    return text
+        text = text.replace(secret, MASK)
+    return mask(text)
 
 
 def _kebab(name: str) -> str:

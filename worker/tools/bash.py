@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from jobs.errors import FileRejected
 from jobs.plain_text import one_line
+from storage.masking import StreamMask
 from worker.cancel import Cancelled
 from worker.sandbox.base import Ending, Level, Outcome, SandboxUnavailable
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
@@ -73,8 +74,9 @@ class Bash:
             return ToolResult(told, is_error=True)
         timeout = min(arguments.get("timeout", context.bash_timeout), context.bash_timeout)
         output = Output(context.budget_tokens)
+        masked = StreamMask(output.feed)  # before anything is cut: half a secret could not be told
         mark = secrets.token_hex(16)
-        reader = _ReportReader(mark.encode(), output.feed)
+        reader = _ReportReader(mark.encode(), masked.feed)
         own_processes = context.sandbox.level is Level.BWRAP
         count = _COUNT_PROCESSES if own_processes else _COUNT_JOBS
         script = _SCRIPT.replace("LEFT", count).replace("MARK", mark)
@@ -88,6 +90,7 @@ class Bash:
         if outcome.ending is Ending.CANCELLED:
             raise Cancelled(context.cancel.reason or "cancel")
         left, ended_in = reader.end()
+        masked.end()
         failure = _ending(outcome, timeout)
         folder, moved = _next_folder(context, ended_in)
         killed = f"[{left} of its processes were still running, and were killed]" if left else ""

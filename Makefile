@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test check lint types format test-rabbitmq real-model-test bench lock clean
+.PHONY: help demo test security-test check lint types format test-rabbitmq real-model-test bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,6 +27,11 @@ test: .venv/.requirements-dev.txt.stamp ## all tests, on real databases and brok
 	  [ $$? -eq 1 ] || exit 1; \
 	  echo "Again, alone, what failed beside other tests (a busy machine can starve real processes):"; \
 	  $(RUN) pytest --last-failed --last-failed-no-failures none $(ARGS); }
+
+SECURITY := tests/security tests/sandbox tests/tools/test_workspace.py tests/mcp tests/plugins tests/api/test_gate.py
+
+security-test: .venv/.requirements-dev.txt.stamp ## real attacks; fails where a supported sandbox level was skipped (part of `make test`)
+	@$(RUN) pytest $(SECURITY) $(ARGS)
 
 check: lint types test ## exactly what CI runs: lint, format, types, import rules (tests/test_imports.py), tests
 

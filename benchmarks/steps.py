@@ -16,6 +16,7 @@ from jobs.installation import Installation, open_installation
 from jobs.settings import Settings
 from jobs.submit import SubmitRequest, submit
 from storage.models import jobs, messages, tool_calls
+from storage.records import RunRef
 from worker.cancel import CancelToken
 from worker.model.types import ModelReply, ModelRequest, ToolCall, Usage
 from worker.process import WorkerProcess
@@ -45,7 +46,7 @@ class Metronome:
     def __init__(self) -> None:
         self.asked: list[float] = []
 
-    def ask(self, request: ModelRequest, cancel: CancelToken) -> ModelReply:  # noqa: ARG002 - the interface
+    def ask(self, request: ModelRequest, cancel: CancelToken, run: RunRef | None = None) -> ModelReply:  # noqa: ARG002 - the interface
         self.asked.append(time.perf_counter())
         call = ToolCall(f"call_{uuid.uuid4().hex[:24]}", "nothing", "{}")
         return ModelReply(None, (call,), "tool_calls", Usage(1000, 10), request.model)
@@ -53,7 +54,9 @@ class Metronome:
 
 def step_times(data_dir: Path, transcript: int, steps: int) -> list[float]:
     """Milliseconds from one model call to the next, in a job whose transcript has `transcript` messages already."""
-    settings = Settings(data_dir=data_dir, model="none", slice_steps=steps + 1, slice_seconds=3600)
+    settings = Settings(
+        data_dir=data_dir, model="none", slice_steps=steps + 1, slice_seconds=3600, context_window=10_000_000
+    )
     with open_installation(settings) as installation:
         job_id = submit(installation, SubmitRequest("Do nothing, often."), "bench").job.id
         process = WorkerProcess(installation, "bench@localhost", ["agent"], None)

@@ -39,6 +39,13 @@ _LOGGED_IN: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": {"type": "object"}}},
     },
     303: {"description": "the same for a form: on to the page"},
+    401: {
+        "description": "the code is not valid: a problem, or for a form the login page again",
+        "content": {
+            "application/problem+json": {"schema": {"type": "object"}},
+            "text/html": {"schema": {"type": "string"}},
+        },
+    },
 }
 
 

@@ -4,6 +4,7 @@
     ├── StorageError …              5   the database (see storage.errors)
     ├── JobNotFound                 3
     ├── NotFound                    3   a file, a comment, anything else that is not there
+    │   └── PredecessorNotFound     3   the job to inherit from
     ├── IllegalTransition           4
     ├── TooManySubtasks             1   the agent reads it
     ├── BrokerUnavailable           6
@@ -56,6 +57,7 @@ __all__ = [
     "LeaseLost",
     "NoOpenChildren",
     "NotFound",
+    "PredecessorNotFound",
     "RequestPending",
     "SchemaMismatch",
     "SostenutoError",
@@ -130,6 +132,17 @@ class NotFound(SostenutoError):
     """Something other than a job is not there."""
 
     exit_code = 3
+
+
+class PredecessorNotFound(NotFound):
+    """The job named to inherit from is not there, is someone else's, or has not ended."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"there is no ended job {job_id} of yours to inherit from",
+            hint="see which have ended with: sostenuto list; wait for one with: sostenuto watch JOB",
+        )
+        self.job_id = job_id
 
 
 class BrokerUnavailable(SostenutoError):

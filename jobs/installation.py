@@ -26,6 +26,7 @@ class Installation:
 
     def __post_init__(self) -> None:
         register_secrets(self.settings.secrets())
+        self.db.final_summaries = self.settings.context.final_summary.enabled
         if self.settings.hooks.completion or self.settings.hooks.pause:
             from jobs.hooks import state_hooks
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from jobs.audit import note
 from jobs.errors import IllegalTransition, JobNotFound, UsageError
+from jobs.inheritance import LONGEST_WAIT, go_on_if_ready, let_followers_go_on
 from jobs.installation import Installation
 from jobs.questions import question_reason
 from jobs.reasons import Reason
 from jobs.states import RESUME_EVENTS, TERMINAL, Event, State, target
 from jobs.views import JobView, get_job
-from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE
+from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE, SUMMARY
 from storage.engine import wall_clock
 from storage.jobs import LockedJob, job_tx
 from storage.records import NewEvent
@@ -70,6 +71,7 @@ def resume(installation: Installation, job_id: str, owner: str | None, actor: st
     Takes back a pause that a running job has not carried out yet. Raises IllegalTransition for any other state.
     """
     limits = budget.given()
+    inherits = False
     with job_tx(installation.db, job_id, owner) as job:
         note(job, "resume", actor, **limits)
         state = State(job.row["state"])
@@ -78,10 +80,13 @@ def resume(installation: Installation, job_id: str, owner: str | None, actor: st
             job.update({"pause_requested": False, **limits}, NewEvent(what, actor, data=limits or None))
         elif state is State.PAUSED:
             waited_for = State(job.row["resume_state"] or State.QUEUED)
+            inherits = waited_for is State.INHERITING
             event = RESUME_EVENTS[waited_for]
             _move(job, event, actor, _after_resume(job, waited_for) | {"resume_state": None, **limits})
         else:
             raise IllegalTransition(job_id, state, Event.RESUME, hint="only a paused job can be resumed")
+    if inherits:
+        go_on_if_ready(installation, job_id)
     return _woken(installation, job_id, owner)
 
 
@@ -109,6 +114,8 @@ def cancel(installation: Installation, job_id: str, owner: str | None, actor: st
             )
     if job.woken_parent is not None:
         installation.wakeups.send_and_wait(AGENT_QUEUE, job.woken_parent)
+    if job.owes_summary:
+        installation.wakeups.send(SUMMARY, job_id)
     if cascades:
         cancel_children(installation, job_id, actor)
     return get_job(installation, job_id, owner)
@@ -130,7 +137,8 @@ def retry(
 ) -> JobView:
     """Continues a failed, aborted or cancelled job from its last checkpoint, with another model where one is given.
 
-    Its subtasks stay as they are, and its own parent has one more to wait for, whatever the parent does by then.
+    Its subtasks stay as they are, and its own parent has one more to wait for, whatever the parent does by then. A final
+    summary that is being written is given up; jobs that wait for it go on with the last messages.
     Raises IllegalTransition for other states; a succeeded job is followed up by a new one.
     """
     hint = "only a failed, aborted or cancelled job can be retried; follow up a succeeded one with a new job"
@@ -149,6 +157,7 @@ def retry(
         if model is not None:
             values["model"] = model
         _move(job, Event.RETRY, actor, values, hint=hint)
+    let_followers_go_on(installation, job_id)
     return _woken(installation, job_id, owner)
 
 
@@ -164,6 +173,12 @@ def _after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
         waited_for is State.QUEUED and due > job.row["updated_at"]
     ):  # not due yet: it goes on waiting for its time
         return {"reason": Reason.SCHEDULED, "reason_data": {"until": due}, "available_at": due}
+    if waited_for is State.INHERITING:
+        data = {
+            "predecessor": job.row["inherits_from"],
+            "until": job.row["created_at"] + LONGEST_WAIT,
+        }
+        return {"reason": Reason.INHERITING, "reason_data": data, "available_at": due}
     if waited_for is State.WAITING_HUMAN:
         return {"reason": Reason.QUESTION, "reason_data": question_reason(job.row["pending_question"])}
     return {"reason": Reason.SUBTASKS if waited_for is State.WAITING_SUBTASKS else Reason.RESUMED}

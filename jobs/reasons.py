@@ -15,6 +15,7 @@ class Reason(StrEnum):
     """One for each state but `running`."""
 
     NEW = "new"
+    INHERITING = "inheriting"
     SCHEDULED = "scheduled"
     SLICE_OVER = "slice_over"
     MODEL_UNAVAILABLE = "model_unavailable"
@@ -63,6 +64,10 @@ _RETRY = "continue it from its last checkpoint with: sostenuto retry {id}"
 
 WORDINGS: dict[Reason, Wording] = {
     Reason.NEW: Wording("waiting for a worker", "a worker takes it as soon as one is free"),
+    Reason.INHERITING: Wording(
+        "waits for the summary of job {predecessor}",
+        "it goes on when that is written; at {at} at the latest, with that job's last messages",
+    ),
     Reason.SCHEDULED: Wording("scheduled for {at}", "it becomes due by itself"),
     Reason.SLICE_OVER: Wording("between two slices of work", "a worker takes it on as soon as one is free"),
     Reason.MODEL_UNAVAILABLE: Wording(

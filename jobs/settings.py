@@ -65,6 +65,15 @@ class InheritanceSettings(_Group):
     max_summary_tokens: Count = Field(default=4000, description="longest inherited summary, plans included")
 
 
+class SummarySettings(_Group):
+    """What a job leaves to those that follow it."""
+
+    enabled: bool = Field(
+        default=True,
+        description="summarise each ended job, at its cost; off: followers read its last messages",
+    )
+
+
 class ContextSettings(_Group):
     """The `context:` block."""
 
@@ -72,6 +81,7 @@ class ContextSettings(_Group):
         default=None, description="where `export` writes contexts; default: contexts in the data dir"
     )
     compression: CompressionSettings = CompressionSettings()
+    final_summary: SummarySettings = SummarySettings()
     inheritance: InheritanceSettings = InheritanceSettings()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import uuid_utils
 
 from jobs import audit
-from jobs.errors import InvalidInstruction, JobNotFound, UsageError
+from jobs.errors import InvalidInstruction, JobNotFound, PredecessorNotFound, UsageError
+from jobs.inheritance import Inheritance, find_inheritance, go_on_if_ready
 from jobs.installation import Installation
 from jobs.lifecycle import Budget
 from jobs.pieces import Choice, freeze
@@ -22,6 +23,7 @@ from jobs.views import JobView, get_job
 from jobs.wakeups import AGENT_QUEUE
 from jobs.workspace import InputFile, Limits, create_workspace, remove_workspace
 from storage import jobs as store
+from storage.inheritance import KEY
 from storage.records import NewEvent
 from storage.text import clean_text
 
@@ -43,6 +45,7 @@ class SubmitRequest:
     task_identifier: str | None = None
     repository: str | None = None
     user: str | None = None
+    inherits_from: str | None = None
     idempotency_key: str | None = None
     priority: int = 0
     available_at: float | None = None
@@ -69,30 +72,50 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     """
     check_request(installation, request)
     choice = installation.library.choose(request.piece, request.instruction)
+    try:
+        inherited = _inherited(installation, request, owner)
+    except PredecessorNotFound:
+        # It may have been retried since this very job was accepted.
+        known = store.find_job_with_key(installation.db, owner, request.idempotency_key)
+        if known is None:
+            raise
+        return SubmitReceipt(get_job(installation, known, owner), created=False, woken=False)
     job_id = str(uuid_utils.uuid7())
     check_required_mcp(installation, choice.piece)
     settings = installation.settings
+    row = new_row(installation, request, choice, job_id, owner)
+    if inherited is not None:
+        row |= inherited.columns()
     create_workspace(settings.data_dir, job_id, request.files, workspace_limits(settings))
     try:
         stored_id, created = store.insert_job(
             installation.db,
-            new_row(installation, request, choice, job_id, owner),
+            row,
             request.instruction,
             freeze(choice.piece),
             NewEvent(
-                "submit", owner, None, State.QUEUED, {"piece": choice.piece.name, "chosen": choice.reason}
+                "submit", owner, None, row["state"], {"piece": choice.piece.name, "chosen": choice.reason}
             ),
             audit=audit.entry("submit", owner, job_id, piece=choice.piece.name, files=len(request.files)),
+            *(() if inherited is None else inherited.events),
+            note=None if inherited is None else inherited.note,
         )
     except Exception:
         discard_files_unless_stored(installation, job_id)
         raise
     if not created:
         remove_workspace(settings.data_dir, job_id)
+    elif row["state"] == State.INHERITING:
+        go_on_if_ready(installation, job_id)  # the summary may have come just before this job
     view = get_job(installation, stored_id, owner)
     due = view.state == State.QUEUED and not _is_scheduled(installation, request)
     woken = created and due and installation.wakeups.send_and_wait(AGENT_QUEUE, stored_id)
     return SubmitReceipt(view, created, woken)
+
+
+def _inherited(installation: Installation, request: SubmitRequest, owner: str) -> Inheritance | None:
+    key = {name: getattr(request, name) for name in KEY}
+    return find_inheritance(installation, owner, key, request.inherits_from, request.instruction)
 
 
 def check_request(installation: Installation, request: SubmitRequest) -> None:
@@ -116,7 +139,7 @@ def check_request(installation: Installation, request: SubmitRequest) -> None:
         json.dumps(request.metadata)
     except (TypeError, ValueError, RecursionError):
         raise UsageError("the metadata cannot be written as JSON") from None
-    for name in ("task_type", "task_identifier", "repository", "user", "model"):
+    for name in (*KEY, "model", "inherits_from"):
         if len(getattr(request, name) or "") > MAX_LABEL_CHARS:
             raise UsageError(f"{name} is longer than {MAX_LABEL_CHARS} characters")
 

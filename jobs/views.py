@@ -53,6 +53,8 @@ class JobView:
     metadata: dict[str, Any] | None
     owner: str
     parent_id: str | None
+    inherits_from: str | None
+    summary_state: str  # of its final summary: none, pending, done, failed
     children_open: int
     children_total: int
     unread_comments: int
@@ -81,7 +83,7 @@ def iso(seconds: float) -> str:
 _COPIED = (
     "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "cost_known", "attempt", "priority", "worker", "model",
     "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
-    "parent_id", "children_open", "children_total", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
+    "parent_id", "inherits_from", "summary_state", "children_open", "children_total", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
 )  # fmt: skip
 
 

@@ -24,14 +24,19 @@ TIMEOUT_SECONDS = 1.0
 
 AGENT_QUEUE = "agent"  # slices of agents
 CONTEXT_QUEUE = "context"  # summaries: compactions, and those of jobs that ended
+SUMMARY = "summary"  # a kind of work, not a queue: the final summaries of jobs
 QUEUES = (AGENT_QUEUE, CONTEXT_QUEUE)
-TASK_NAMES = {AGENT_QUEUE: "sostenuto.agent", CONTEXT_QUEUE: "sostenuto.context"}
+TASK_NAMES = {
+    AGENT_QUEUE: "sostenuto.agent",
+    CONTEXT_QUEUE: "sostenuto.context",
+    SUMMARY: "sostenuto.summary",
+}
 QUEUE_OF_STATE = {State.QUEUED: AGENT_QUEUE, State.COMPRESSING: CONTEXT_QUEUE}
 
 
 @dataclass(slots=True)
 class WakeUp:
-    """One message; `sent` is set when its fate is known."""
+    """One message to a queue, or of a kind of work; `done` is set when its fate is known."""
 
     queue: str
     job_id: str
@@ -110,7 +115,7 @@ class WakeUpPublisher:
         self._celery.send_task(
             TASK_NAMES[wake_up.queue],
             args=[wake_up.job_id],
-            queue=wake_up.queue,
+            queue=CONTEXT_QUEUE if wake_up.queue == SUMMARY else wake_up.queue,
             producer=producer,
             ignore_result=True,
             timeout=TIMEOUT_SECONDS,

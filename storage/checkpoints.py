@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection, Row
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
+from storage.final_summaries import owed_values
 from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.images import add_images
@@ -49,7 +50,7 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
     """
     woken = None
     with db.write() as conn:
-        row = _update_job(conn, run, checkpoint)
+        row = _update_job(db, conn, run, checkpoint)
         now = row.updated_at
         written = _append_messages(conn, run, checkpoint.messages, row, now)
         _close_and_open_calls(conn, run, checkpoint, written, now)
@@ -85,7 +86,7 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
     )
 
 
-def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:
+def _update_job(db: Database, conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:
     guards = [jobs.c.id == run.job_id, jobs.c.run_id == run.run_id]
     if checkpoint.expect_inbox is not None:
         guards.append(jobs.c.inbox_total == checkpoint.expect_inbox)
@@ -94,7 +95,10 @@ def _update_job(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[An
     if checkpoint.move is not None:
         guards.append(jobs.c.state.in_(checkpoint.move.sources))
         guards.extend(jobs.c[name].is_(False) for name in checkpoint.move.unless)
-    statement = sa.update(jobs).where(*guards).values(_job_values(checkpoint)).returning(*_RETURNED)
+    values = _job_values(checkpoint)
+    if checkpoint.move is not None and checkpoint.move.terminal and db.final_summaries:
+        values |= owed_values(jobs.c.steps + checkpoint.steps)
+    statement = sa.update(jobs).where(*guards).values(values).returning(*_RETURNED)
     row = conn.execute(statement).one_or_none()
     if row is None:
         raise _refusal(conn, run, checkpoint)

@@ -48,6 +48,8 @@ class CrashPoint(StrEnum):
     SUBTASK_COMMITTED = "subtask.committed"
     END_COMMITTING = "end.committing"  # the run's own end, whatever state it leaves
     END_COMMITTED = "end.committed"
+    SUMMARY_COMMITTING = "summary.committing"  # a job's final summary, or that there is none
+    SUMMARY_COMMITTED = "summary.committed"
     SWEEP_COMMITTING = "sweep.committing"  # a dead run's job is taken back
     SWEEP_COMMITTED = "sweep.committed"
     WAKE_COMMITTED = "wake.committed"  # the sweep has marked forgotten jobs as woken

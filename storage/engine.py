@@ -90,6 +90,7 @@ class Database:
         self.url = _parse_url(url)
         self.clock = clock
         self.hooks: StateHooks | None = None  # set where an installation has some configured
+        self.final_summaries = True  # a job that ends owes one
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._gate = FifoGate()
         self.engine = self._make_engine(pooled=True)

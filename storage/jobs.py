@@ -13,6 +13,7 @@ from storage.audit import AuditRecord, add_record
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
+from storage.final_summaries import owed_values, void_summary
 from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.listing import JobFilter
@@ -21,6 +22,7 @@ from storage.parents import CANCELLED, child_ended, child_reopened
 from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
 from storage.text import clean_json, clean_text
 
+SYSTEM = "system"  # the author of comments that nobody wrote
 JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
 
 
@@ -29,11 +31,11 @@ def insert_job(
     values: dict[str, Any],
     instruction: str,
     piece: dict[str, Any],
-    event: NewEvent,
-    *,
+    *events: NewEvent,
+    note: str | None = None,
     audit: AuditRecord | None = None,
 ) -> tuple[str, bool]:
-    """Inserts a job with its inputs, first history row and audit record in one transaction: (id, True).
+    """Inserts a job with its inputs, first history rows, comment and audit record in one transaction: (id, True).
 
     Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, False).
     """
@@ -44,7 +46,7 @@ def insert_job(
             return existing, False
         try:
             with conn.begin_nested():
-                insert_new_row(conn, values, instruction, piece, event)
+                insert_new_row(conn, values, instruction, piece, *events, note=note)
         except sa.exc.IntegrityError:  # Postgres: another submitter with the same key committed in between
             existing = job_with_key(conn, values["owner"], values.get("idempotency_key"))
             if existing is None:
@@ -58,24 +60,38 @@ def insert_job(
 
 
 def insert_new_row(
-    conn: Connection, values: dict[str, Any], instruction: str, piece: dict[str, Any], event: NewEvent
+    conn: Connection,
+    values: dict[str, Any],
+    instruction: str,
+    piece: dict[str, Any],
+    *events: NewEvent,
+    note: str | None = None,
 ) -> None:
-    """A new job's rows: its own (`values` are clean), its inputs', its first event's."""
+    """A new job's rows: its own (`values` are clean), its inputs', its first events', a comment by the system."""
     now = wall_clock()
     times = dict.fromkeys(("created_at", "updated_at", "available_at", "woken_at"), now)
-    row = {**times, "event_seq": 1} | values
+    row = {**times, "event_seq": len(events), "inbox_total": int(note is not None)} | values
     created = conn.execute(sa.insert(jobs).values(row).returning(jobs.c.created_at)).scalar_one()
     conn.execute(
         sa.insert(job_inputs).values(
             job_id=values["id"], instruction=clean_text(instruction), piece=clean_json(piece)
         )
     )
-    append_events(conn, values["id"], [event], last_seq=1, now=created, run_id=None)
+    append_events(conn, values["id"], events, last_seq=len(events), now=created, run_id=None)
+    if note is not None:
+        first = Comment(values["id"], 1, "comment", SYSTEM, clean_text(note), created)
+        conn.execute(sa.insert(comments).values({name: getattr(first, name) for name in Comment.__slots__}))
 
 
 def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
     """Column values with their text cleaned; SQL expressions pass."""
     return {name: clean_json(value) for name, value in values.items()}
+
+
+def find_job_with_key(db: Database, owner: str, key: str | None) -> str | None:
+    """The id of the owner's job with this idempotency key."""
+    with db.read() as conn:
+        return job_with_key(conn, clean_text(owner), None if key is None else clean_text(key))
 
 
 def job_with_key(conn: Connection, owner: str, key: str | None) -> str | None:
@@ -91,23 +107,36 @@ class LockedJob:
     """A job whose row this transaction holds. Its `row` is what the lock found; each write is guarded by it.
 
     `woken_parent`: it waited for this job alone, which has ended here: its wake-up is to be sent after the commit.
+    `owes_summary`: it has ended here, and its final summary is to be written: another wake-up.
     """
 
-    def __init__(self, conn: Connection, row: JobRow, hooks: StateHooks | None) -> None:
+    def __init__(
+        self, conn: Connection, row: JobRow, hooks: StateHooks | None, *, final_summaries: bool
+    ) -> None:
         self.conn = conn
         self.row = row
         self.woken_parent: str | None = None
+        self.owes_summary = False
         self._hooks = hooks
+        self._final_summaries = final_summaries
         self._event_seq: int = row["event_seq"]
 
     def update(self, values: dict[str, Any], *events: NewEvent) -> None:
         """Writes columns and history rows. Raises IllegalTransition if the state is no longer what the lock found.
 
-        An end, and a retry, is counted in the parent's row too; a cancelled job's open children are marked.
+        An end, and a retry, is counted in the parent's row too; a cancelled job's open children are marked. A job that
+        ends owes its final summary; one that goes on again does not.
         """
         before, after = self.row["state"], values.get("state", self.row["state"])
         if after == CANCELLED and before != after:
             values = values | {"cascade_pending": self.row["children_open"] > 0}
+        ends = after in TERMINAL_STATES and before not in TERMINAL_STATES
+        goes_on = before in TERMINAL_STATES and after not in TERMINAL_STATES
+        if ends and self._final_summaries:
+            values = owed_values(self.row["steps"]) | values
+            self.owes_summary = self.row["steps"] > 0
+        elif goes_on:
+            values = void_summary(self.conn, self.row["summary_run_id"]) | values
         self._event_seq += len(events)
         changed = self.conn.execute(
             sa.update(jobs)
@@ -125,9 +154,9 @@ class LockedJob:
             run_id=self.row["run_id"],
         )
         parent_id = self.row["parent_id"]
-        if parent_id is not None and after in TERMINAL_STATES and before not in TERMINAL_STATES:
+        if parent_id is not None and ends:
             self.woken_parent = child_ended(self.conn, parent_id)
-        elif parent_id is not None and before in TERMINAL_STATES and after not in TERMINAL_STATES:
+        elif parent_id is not None and goes_on:
             child_reopened(self.conn, parent_id)
         if values.get("state", self.row["state"]) != self.row["state"]:
             add_hook_calls(self.conn, self._hooks, self.row["id"], values["state"])
@@ -168,7 +197,7 @@ def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[Lock
         row = conn.execute(statement).one_or_none()
         if row is None:
             raise JobNotFound(job_id)
-        yield LockedJob(conn, row._asdict(), db.hooks)
+        yield LockedJob(conn, row._asdict(), db.hooks, final_summaries=db.final_summaries)
         crash_point(CrashPoint.CONTROL_COMMITTING)
     crash_point(CrashPoint.CONTROL_COMMITTED)
 

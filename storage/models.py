@@ -119,7 +119,10 @@ jobs = sa.Table(
     sa.Column("result", sa.Text),
     sa.Column("error_message", sa.Text),
     sa.Column("summary_state", sa.Text, nullable=False, server_default="none"),
-    sa.Column("summary_run_id", sa.Text),
+    sa.Column("summary_run_id", sa.Text),  # the fence of its final summary, as run_id is of the job
+    sa.Column("summary_due_at", sa.Double),
+    sa.Column("summary_woken_at", sa.Double, nullable=False, server_default="0"),
+    _counter("summary_attempts"),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("updated_at", sa.Double, nullable=False),
     sa.Column("started_at", sa.Double),
@@ -139,9 +142,10 @@ jobs = sa.Table(
 sa.Index("ix_jobs_claim", jobs.c.state, jobs.c.priority.desc(), jobs.c.available_at, jobs.c.id)
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.id.desc())
 sa.Index("ix_jobs_parent", jobs.c.parent_id, sqlite_where=jobs.c.parent_id.isnot(None), postgresql_where=jobs.c.parent_id.isnot(None))  # fmt: skip
-sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
+sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, jobs.c.id, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
 
 sa.Index("ix_jobs_answer_due", jobs.c.answer_due_at, sqlite_where=jobs.c.answer_due_at.isnot(None), postgresql_where=jobs.c.answer_due_at.isnot(None))  # fmt: skip
+sa.Index("ix_jobs_summary_due", jobs.c.summary_due_at, sqlite_where=jobs.c.summary_state == "pending", postgresql_where=jobs.c.summary_state == "pending")  # fmt: skip
 sa.Index("ix_jobs_cascade_pending", jobs.c.id, sqlite_where=jobs.c.cascade_pending, postgresql_where=jobs.c.cascade_pending)  # fmt: skip
 
 
@@ -165,7 +169,7 @@ runs = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     _job_key(primary=False),
-    sa.Column("kind", sa.Text, nullable=False),  # agent | context
+    sa.Column("kind", sa.Text, nullable=False),  # agent | context | summary
     sa.Column("worker", sa.Text, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("claimed_at", sa.Double, nullable=False),

@@ -118,11 +118,12 @@ def read_wishes(db: Database, run_ids: Sequence[str]) -> dict[str, Wishes]:
     """Pause and cancel requests of the given runs' jobs, in one query. A run that lost its job is missing."""
     with db.read() as conn:
         rows = conn.execute(
-            sa.select(jobs.c.run_id, jobs.c.pause_requested, jobs.c.cancel_requested)
-            .join_from(runs, jobs, sa.and_(jobs.c.id == runs.c.job_id, jobs.c.run_id == runs.c.id))
+            sa.select(runs.c.id, jobs.c.pause_requested, jobs.c.cancel_requested)
+            .join_from(runs, jobs, jobs.c.id == runs.c.job_id)
+            .where(sa.or_(jobs.c.run_id == runs.c.id, jobs.c.summary_run_id == runs.c.id))
             .where(runs.c.id.in_(run_ids))  # by two primary keys: jobs has no index on run_id
         )
-        return {row.run_id: Wishes(row.pause_requested, row.cancel_requested) for row in rows}
+        return {row.id: Wishes(row.pause_requested, row.cancel_requested) for row in rows}
 
 
 def find_run(db: Database, run_id: str) -> RunRef | None:

@@ -14,6 +14,7 @@ from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE
 from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
+from storage.final_summaries import give_back_summary
 from storage.records import Checkpoint, Commit, Move, NewMessage, RunRef
 from worker.job_run import JobRun
 from worker.model.errors import ModelError, ModelErrorKind
@@ -116,8 +117,11 @@ def leaving(
 def give_back(db: Database, ref: RunRef, worker: str) -> list[tuple[str, str]]:
     """Requeues the job of a run that stopped without an ending of its own.
 
-    Returns the wake-ups to be sent: (job, queue). Raises LeaseLost, StorageError.
+    A final summary's run gives the summary back. Returns the wake-ups to be sent: (job, queue). Raises LeaseLost,
+    StorageError.
     """
+    if give_back_summary(db, ref):
+        return [(ref.job_id, SUMMARY)]
     try:
         return _give_back(db, ref, worker, State.RUNNING)
     except IllegalTransition:  # a compaction's run: what people ask of such a job is done at once

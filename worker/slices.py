@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.reasons import Reason
-from jobs.states import LEASED, Event, State
-from jobs.wakeups import AGENT_QUEUE
+from jobs.states import LEASED, TERMINAL, Event, State
+from jobs.wakeups import AGENT_QUEUE, SUMMARY
 from storage.errors import LeaseLost, StorageError
 from storage.records import RunRef
 from storage.runs import SUSPECT_ATTEMPTS, Claim, claim_best
@@ -67,6 +67,8 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     _wake_next(process, live, ending, kind)
     if ending is not None and ending.state not in QUIET:
         process.hooks.wake()
+    if ending is not None and ending.state in TERMINAL:
+        process.wakeups.send(SUMMARY, live.ref.job_id)
     return live.ref.job_id
 
 

@@ -16,7 +16,7 @@ from jobs.comments import answer_by_default
 from jobs.lifecycle import cancel_children
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
-from jobs.wakeups import QUEUE_OF_STATE
+from jobs.wakeups import QUEUE_OF_STATE, SUMMARY
 from storage import registry
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import wall_clock
@@ -25,6 +25,7 @@ from storage.jobs import LockedJob, job_tx, overdue_questions
 from storage.records import NewEvent, RunRef
 from storage.runs import count_live_runs, end_run_if_expired, expired_runs, take_unwoken_jobs
 from storage.subtasks import cascades_pending
+from worker.final_summary import sweep_followers, take_back_summary, wake_forgotten_summaries
 from worker.process import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) 
         with suppress(JobNotFound):
             if answer_by_default(process.installation, job_id):
                 process.wake(job_id)
+    sweep_followers(process, AT_ONCE)
     process.hooks.wake()
     wake_forgotten(process)
 
@@ -138,19 +140,24 @@ def wake_forgotten(process: WorkerProcess) -> None:
             for job_id in take_unwoken_jobs(process.db, state, WAKE_AGAIN_SECONDS, min(idle, AT_ONCE)):
                 crash_point(CrashPoint.WAKE_COMMITTED)
                 process.wakeups.send(queue, job_id)
+    wake_forgotten_summaries(process, workers, WAKE_AGAIN_SECONDS, AT_ONCE)
 
 
 def take_back(process: WorkerProcess, run: RunRef) -> None:
     """Ends one expired run and moves its job on, unless its heartbeat came back or it ended in the meantime."""
-    parent = None
+    parent, summary = None, False
     try:
         with job_tx(process.db, run.job_id) as job:
             worker = end_run_if_expired(job.conn, run)
             if worker is None:
                 raise _HeartbeatCameBack
+            if job.row["summary_run_id"] == run.run_id:
+                take_back_summary(job)
+                crash_point(CrashPoint.SWEEP_COMMITTING)
+                log.warning("run %s died: it was to write the summary of job %s", run.run_id, run.job_id)
             if job.row["run_id"] == run.run_id:
                 state = _move_on(process, job, worker)
-                parent = job.woken_parent
+                parent, summary = job.woken_parent, job.owes_summary
                 crash_point(CrashPoint.SWEEP_COMMITTING)
                 log.warning("run %s of job %s died: now %s", run.run_id, run.job_id, state)
     except (_HeartbeatCameBack, JobNotFound):
@@ -158,6 +165,8 @@ def take_back(process: WorkerProcess, run: RunRef) -> None:
     crash_point(CrashPoint.SWEEP_COMMITTED)
     if parent is not None:
         process.wake(parent)
+    if summary:
+        process.wakeups.send(SUMMARY, run.job_id)
 
 
 def _move_on(process: WorkerProcess, job: LockedJob, worker: str) -> State:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from celery import Celery
 
-from jobs.wakeups import AGENT_QUEUE, CONTEXT_QUEUE, TASK_NAMES
+from jobs.wakeups import AGENT_QUEUE, CONTEXT_QUEUE, SUMMARY, TASK_NAMES
 from worker.context_run import run_context
+from worker.final_summary import run_summary
 from worker.process import WorkerProcess
 from worker.slices import run_slice
 
@@ -20,3 +21,7 @@ def register_tasks(app: Celery, process: WorkerProcess) -> None:
     @app.task(name=TASK_NAMES[CONTEXT_QUEUE], ignore_result=True)  # type: ignore[untyped-decorator]  # as above
     def context(job_id: str) -> None:
         run_context(process, job_id)
+
+    @app.task(name=TASK_NAMES[SUMMARY], ignore_result=True)  # type: ignore[untyped-decorator]  # as above
+    def summary(job_id: str) -> None:
+        run_summary(process, job_id)

@@ -1,0 +1,210 @@
+"""The final summaries of jobs: which are owed, who writes one, and what became of it.
+
+A summary is a run of its own kind. Its fence is the job's `summary_run_id`: a run that lost it, because its lease ended
+or because the job was retried, writes nothing more. The job's state and result never depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from storage.crashpoints import CrashPoint, crash_point
+from storage.engine import Database, wall_clock
+from storage.errors import LeaseLost
+from storage.history import append_events
+from storage.models import jobs, runs, summaries
+from storage.records import NewEvent, NewSummary, RunRef, Summary
+from storage.summaries import add_summary
+
+NONE, PENDING, DONE, FAILED = "none", "pending", "done", "failed"
+RUN_KIND = "summary"
+
+
+def owed_values(steps: int | sa.ColumnElement[int]) -> dict[str, Any]:
+    """The columns by which a job that has just ended owes a summary, if it took a step. `steps` may be SQL.
+
+    Whoever ends the job sends the wake-up next, so it counts as woken.
+    """
+    worked = sa.literal(steps) if isinstance(steps, int) else steps
+    return {
+        "summary_state": sa.case((worked > 0, PENDING), else_=NONE),
+        "summary_due_at": wall_clock(),
+        "summary_woken_at": wall_clock(),
+        "summary_attempts": 0,
+    }
+
+
+def void_summary(conn: Connection, run_id: str | None) -> dict[str, Any]:
+    """The columns of a job that goes on after all; a run that is writing its summary loses it. Holds the job's row."""
+    if run_id is not None:
+        _end_run(conn, run_id, "voided")
+    return {"summary_state": NONE, "summary_run_id": None, "summary_due_at": None, "summary_attempts": 0}
+
+
+def claim_summary(
+    db: Database, run_id: str, worker: str, lease_seconds: float, hint: str | None
+) -> dict[str, Any] | None:
+    """Leases the longest due pending summary, or the hinted one, to a new run; returns its job's row, or None."""
+    with db.write() as conn:
+        job_id = _choose(conn, hint, locking=not db.is_sqlite)
+        if job_id is None:
+            return None
+        row = conn.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == job_id, jobs.c.summary_state == PENDING, jobs.c.summary_run_id.is_(None))
+            .values(summary_run_id=run_id)
+            .returning(*jobs.c, wall_clock().label("now"))
+        ).one_or_none()
+        if row is None:
+            return None
+        conn.execute(
+            sa.insert(runs).values(
+                id=run_id,
+                job_id=job_id,
+                kind=RUN_KIND,
+                worker=worker,
+                attempt=row.summary_attempts,
+                claimed_at=row.now,
+                lease_expires_at=row.now + lease_seconds,
+            )
+        )
+        crash_point(CrashPoint.CLAIM_COMMITTING)
+    crash_point(CrashPoint.CLAIM_COMMITTED)
+    return row._asdict()
+
+
+def _choose(conn: Connection, hint: str | None, *, locking: bool) -> str | None:
+    due = sa.select(jobs.c.id).where(
+        jobs.c.summary_state == PENDING,
+        jobs.c.summary_run_id.is_(None),
+        jobs.c.summary_due_at <= wall_clock(),
+    )
+    if locking:
+        due = due.with_for_update(skip_locked=True)
+    chosen = None if hint is None else conn.execute(due.where(jobs.c.id == hint)).scalar_one_or_none()
+    return (
+        chosen or conn.execute(due.order_by(jobs.c.summary_due_at, jobs.c.id).limit(1)).scalar_one_or_none()
+    )
+
+
+@dataclass(slots=True)
+class SummaryEnd:
+    """How a run ends that was to write a summary: `state` done, failed, or pending, due again after `delay` seconds.
+
+    What its model calls cost is charged to the job in any case.
+    """
+
+    state: str
+    event: NewEvent | None = None
+    summary: NewSummary | None = None
+    delay: float = 0.0
+    counts: bool = True  # as a failed attempt, where it is pending again
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    cost_known: bool = True
+
+
+def end_summary_if_run_owns(db: Database, run: RunRef, end: SummaryEnd) -> None:
+    """Ends the run with what it found, in one transaction. Raises LeaseLost, when nothing is written, or StorageError."""
+    values: dict[str, Any] = {
+        "summary_state": end.state,
+        "summary_run_id": None,
+        "updated_at": wall_clock(),
+        "event_seq": jobs.c.event_seq + (end.event is not None),
+        "total_summaries": jobs.c.total_summaries + (end.summary is not None),
+        "prompt_tokens": jobs.c.prompt_tokens + end.prompt_tokens,
+        "completion_tokens": jobs.c.completion_tokens + end.completion_tokens,
+        "cost": jobs.c.cost + end.cost,
+    }
+    if not end.cost_known:
+        values["cost_known"] = False
+    if end.state == PENDING:
+        values |= {"summary_due_at": wall_clock() + end.delay}
+        values |= {"summary_attempts": jobs.c.summary_attempts + int(end.counts)}
+        values |= {} if end.delay else {"summary_woken_at": wall_clock()}  # the run sends the wake-up itself
+    with db.write() as conn:
+        row = conn.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == run.job_id, jobs.c.summary_run_id == run.run_id)
+            .values(values)
+            .returning(jobs.c.event_seq, jobs.c.total_summaries, jobs.c.visit, jobs.c.updated_at)
+        ).one_or_none()
+        if row is None:
+            raise LeaseLost(run.job_id, run.run_id)
+        if end.summary is not None:
+            add_summary(conn, run.job_id, end.summary, row.total_summaries, row.visit, row.updated_at)
+        events = [] if end.event is None else [end.event]
+        append_events(conn, run.job_id, events, last_seq=row.event_seq, now=row.updated_at, run_id=run.run_id)
+        _end_run(conn, run.run_id, "requeue" if end.state == PENDING else end.state)
+        crash_point(CrashPoint.SUMMARY_COMMITTING)
+    crash_point(CrashPoint.SUMMARY_COMMITTED)
+
+
+def give_back_summary(db: Database, run: RunRef) -> bool:
+    """Gives a pending summary back that its run cannot write now; False where the run holds none. Counts no attempt."""
+    try:
+        end_summary_if_run_owns(db, run, SummaryEnd(PENDING, counts=False))
+    except LeaseLost:
+        return False
+    return True
+
+
+def values_after_death(attempts: int, most: int) -> dict[str, Any]:
+    """The columns of a job whose summary's run has died, the caller having ended it: another try, or none."""
+    left = {"summary_run_id": None, "summary_attempts": attempts, "summary_due_at": wall_clock()}
+    return left | {"summary_state": PENDING if attempts < most else FAILED}
+
+
+def take_unwoken_summaries(db: Database, again: float, limit: int) -> list[str]:
+    """Jobs with a due summary whose wake-up was not sent since it became due, or `again` seconds ago; longest first.
+
+    Marks them as woken: the caller publishes their wake-ups next. Jobs whose row is locked are left for next time.
+    """
+    never_woken = jobs.c.summary_woken_at < jobs.c.summary_due_at - 0.05
+    due = (
+        sa.select(jobs.c.id)
+        .where(
+            jobs.c.summary_state == PENDING,
+            jobs.c.summary_run_id.is_(None),
+            jobs.c.summary_due_at <= wall_clock(),
+            sa.or_(never_woken, jobs.c.summary_woken_at < wall_clock() - again),
+        )
+        .order_by(jobs.c.summary_due_at, jobs.c.id)
+        .limit(limit)
+    )
+    with db.read() as conn:
+        if conn.execute(due.limit(1)).first() is None:
+            return []
+    if not db.is_sqlite:
+        due = due.with_for_update(skip_locked=True)
+    with db.write() as conn:
+        marked = sa.update(jobs).where(jobs.c.id.in_(due)).values(summary_woken_at=wall_clock())
+        rows = conn.execute(marked.returning(jobs.c.id, jobs.c.summary_due_at)).all()
+        return [row.id for row in sorted(rows, key=lambda row: (row.summary_due_at, row.id))]
+
+
+def final_summary(db: Database, job_id: str) -> Summary | None:
+    """The summary of the job's last end; None where there is none, or it went on since and has not ended again."""
+    newest = (
+        sa.select(summaries)
+        .join(jobs, jobs.c.id == summaries.c.job_id)
+        .where(summaries.c.job_id == job_id, summaries.c.kind == "final", jobs.c.summary_state == DONE)
+        .order_by(summaries.c.number.desc())
+        .limit(1)
+    )
+    with db.read() as conn:
+        row = conn.execute(newest).mappings().one_or_none()
+        return None if row is None else Summary(**row)
+
+
+def _end_run(conn: Connection, run_id: str, outcome: str) -> None:
+    conn.execute(
+        sa.update(runs)
+        .where(runs.c.id == run_id, runs.c.ended_at.is_(None))
+        .values(ended_at=wall_clock(), outcome=outcome)
+    )

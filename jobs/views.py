@@ -13,9 +13,9 @@ from jobs.reasons import explain
 from jobs.states import State
 from jobs.wakeups import QUEUE_OF_STATE
 from storage import jobs as store
-from storage import subtasks, transcript
+from storage import subtasks, summaries, transcript
 from storage.listing import JobFilter
-from storage.records import Comment, HistoryEvent, Message
+from storage.records import Comment, HistoryEvent, Message, Summary
 from storage.registry import live_workers
 from storage.summaries import summaries_covering
 
@@ -206,3 +206,15 @@ def list_events(
 def list_comments(installation: Installation, job_id: str, after: int = 0) -> list[Comment]:
     """Comments with number > `after`. The caller has checked the owner."""
     return store.list_comments(installation.db, job_id, after)
+
+
+def list_summaries(
+    installation: Installation, job_id: str, after: int = 0, limit: int | None = None
+) -> list[Summary]:
+    """The job's summaries with number > `after`. The caller has checked the owner."""
+    return summaries.list_summaries(installation.db, job_id, after, limit)
+
+
+def summary_dict(summary: Summary) -> dict[str, Any]:
+    """For JSON, with its time as ISO 8601 in UTC."""
+    return asdict(summary) | {"created_at": iso(summary.created_at)}

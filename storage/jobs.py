@@ -23,6 +23,7 @@ from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
 from storage.text import clean_json, clean_text
 
 SYSTEM = "system"  # the author of comments that nobody wrote
+MOST_HOPS = 20  # of a chain of inheritance that is looked at
 JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
 
 
@@ -302,22 +303,45 @@ _THREAD_KEY = (jobs.c.task_type, jobs.c.task_identifier, jobs.c.repository, jobs
 def thread_remarks(db: Database, job: JobRow, limit: int) -> list[Comment]:
     """The last `limit` remarks of the job's thread, oldest first.
 
-    The thread is the job and its owner's other jobs with the same key: task type, identifier, repository and user, as
-    given. A job without a task identifier is a thread of its own.
+    The thread is the job, those it inherits from, and its owner's other jobs with the same key: task type, identifier,
+    repository and user, as given. What the system told another of these jobs is left out.
     """
     thread = jobs.c.id == job["id"]
+    if job["inherits_from"] is not None:
+        thread = sa.or_(thread, jobs.c.id.in_(_chain(job)))
     if job["task_identifier"]:
         same_key = (column.is_not_distinct_from(job[column.name]) for column in _THREAD_KEY)
         thread = sa.or_(thread, sa.and_(jobs.c.owner == job["owner"], *same_key))
     statement = (
         sa.select(comments)
         .join(jobs, jobs.c.id == comments.c.job_id)
-        .where(thread)
+        .where(
+            thread,
+            sa.or_(
+                comments.c.job_id == job["id"],
+                comments.c.answers_call.isnot(None),
+                comments.c.author != SYSTEM,
+            ),
+        )
         .order_by(comments.c.created_at.desc(), comments.c.number.desc())
         .limit(limit)
     )
     with db.read() as conn:
         return [Comment(**row) for row in conn.execute(statement).mappings()][::-1]
+
+
+def _chain(job: JobRow) -> sa.Select[tuple[str]]:
+    """The ids of the jobs that this one inherits from, directly or not, the nearest ones."""
+    chain = (
+        sa.select(jobs.c.id, jobs.c.inherits_from, sa.literal(1).label("hop"))
+        .where(jobs.c.id == job["inherits_from"], jobs.c.owner == job["owner"])
+        .cte("chain", recursive=True)
+    )
+    earlier = sa.select(jobs.c.id, jobs.c.inherits_from, chain.c.hop + 1)
+    chain = chain.union_all(
+        earlier.join(chain, jobs.c.id == chain.c.inherits_from).where(chain.c.hop < MOST_HOPS)
+    )
+    return sa.select(chain.c.id)
 
 
 def answer_to(db: Database, job_id: str, call_id: str) -> Comment | None:

@@ -58,6 +58,12 @@ def find_messages(
         return [Message(**row) for row in conn.execute(statement).mappings()]
 
 
+def first_head_block(db: Database, job_id: str, block: str) -> str | None:
+    """The text of this block as the job's first movement was shown it."""
+    heads = _select(db, job_id, sa.and_(messages.c.seq <= _PAGE, messages.c.kind == "head"))
+    return next((row.content for row in heads if (row.extra or {}).get("block") == block), None)
+
+
 def newest_call(
     db: Database, job_id: str, name: str, read: Callable[[str], Value | None]
 ) -> tuple[int, Value] | None:

@@ -123,7 +123,7 @@ def _work(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -> Summ
             return None
         end = SummaryEnd(PENDING, counts=False)
     except ModelError as error:
-        end = _after_model_error(process, row, error)
+        end = _after_model_error(row, error)
     except ConfigurationError as error:
         end = _failed(row, f"{error} ({error.hint})" if error.hint else str(error))
     except (LeaseLost, StorageError):
@@ -193,7 +193,7 @@ def ending_in_words(row: Mapping[str, Any]) -> str:
     return "\n".join(told)
 
 
-def _after_model_error(process: WorkerProcess, row: Mapping[str, Any], error: ModelError) -> SummaryEnd:
+def _after_model_error(row: Mapping[str, Any], error: ModelError) -> SummaryEnd:
     if error.kind not in _MAY_PASS:
         return _failed(row, str(error))
     return _again_or_failed(

@@ -11,6 +11,7 @@ from worker import transition
 from worker.accounting import marks_column, size_columns
 from worker.allowed_commands import LimitedBash
 from worker.between import blocks_of_earlier_movements
+from worker.inherited import inheritance_block
 from worker.job_run import JobRun
 from worker.layout import request_text
 from worker.mirrors import mirror_instruction
@@ -72,6 +73,7 @@ def _blocks(job: JobRun) -> list[Block]:
     later = job.row["inbox_total"]
     known = [remark for remark in remarks if remark.job_id != job.job_id or remark.number <= later]
     blocks = [
+        inheritance_block(job),
         *blocks_of_earlier_movements(job),
         time_block(process.db.clock(), process.zone),
         remarks_block(job.job_id, known, unread, process.zone),

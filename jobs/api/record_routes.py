@@ -109,6 +109,15 @@ def lessons(job: ReadJob, installation: Installed) -> Page:
     return Page(items=get_notes(installation, job.id).as_dict()["lessons"])
 
 
+@router.get("/summaries")
+def summaries(
+    request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
+) -> Page:
+    """The summaries of the job's context (`compaction`) and of the whole job (`final`), oldest first."""
+    found = views.list_summaries(installation, job.id, after, limit + 1)
+    return page(request, found, limit, views.summary_dict, after=lambda summary: summary.number)
+
+
 @router.get("/children")
 def children(job: ReadJob, installation: Installed) -> Page:
     """The job's subtasks, in the order in which they were begun; a job has no more than `max_subtasks`."""

@@ -54,6 +54,10 @@ class JobBody(_Body):
     task_identifier: Label | None = None
     repository: Label | None = None
     user: Label | None = None
+    inherits_from: Annotated[str, Field(max_length=100)] | None = Field(
+        default=None,
+        description="an ended job of yours to continue from; default: the newest with the same key",
+    )
     priority: int = Field(default=0, ge=-1000, le=1000, description="higher runs first")
     available_at: AwareDatetime | None = Field(default=None, description="not before this time")
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -147,7 +151,7 @@ def job_dict(view: JobView) -> dict[str, Any]:
         name.partition(".")[0].replace("-", "_"): f"{here}/{name}"
         for name in (
             "events", "history", "comments", "messages", "tool-calls", "todos", "checklists", "plans", "lessons",
-            "exchanges", "children", "files", "workspace.zip",
+            "summaries", "exchanges", "children", "files", "workspace.zip",
         )
     }  # fmt: skip
     state = State(view.state)
@@ -161,6 +165,8 @@ def job_dict(view: JobView) -> dict[str, Any]:
         links["reply"] = f"{here}/reply"
     if view.parent_id is not None:
         links["parent"] = f"/api/jobs/{view.parent_id}"
+    if view.inherits_from is not None:
+        links["predecessor"] = f"/api/jobs/{view.inherits_from}"
     return view.as_dict() | {"links": links}
 
 

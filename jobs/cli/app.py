@@ -34,6 +34,7 @@ JOBS: Commands = {
     "show": reading.show,
     "watch": following.watch,
     "transcript": reading.transcript,
+    "summaries": reading.summaries,
     "notes": notes.notes,
     "context": model_view.context,
     "exchange": exchanges.exchange,

@@ -1,4 +1,4 @@
-"""`sostenuto list`, `show` and `transcript`."""
+"""`sostenuto list`, `show`, `transcript` and `summaries`."""
 
 from __future__ import annotations
 
@@ -107,3 +107,22 @@ def transcript(
             left = None if left is None else left - len(page)
     if json:
         print(to_json({"messages": rows}))
+
+
+def summaries(job: options.JobId, json: options.Json = False) -> None:
+    """Print a job's summaries. Those of its context, and the final one that later jobs begin with."""
+    from jobs.views import list_summaries, summary_dict
+
+    with opened_job(job) as (installation, job_id):
+        found = list_summaries(installation, job_id)
+    if json:
+        print(to_json({"summaries": [summary_dict(summary) for summary in found]}))
+        return
+    for summary in found:
+        spent = f"{summary.tokens:,} tokens, cost {summary.cost:g}"
+        rows = f"messages {summary.first_seq} to {summary.last_seq}"
+        render.line((f"── {summary.number} {summary.kind}: {rows}, {spent}", "bold"))
+        render.line(summary.content.rstrip())
+        render.line()
+    if not found:
+        render.note("no summaries")

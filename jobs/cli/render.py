@@ -32,6 +32,11 @@ STATE_STYLES = {
     "aborted": "red",
     "cancelled": "dim",
 }
+SUMMARY_TEXTS = {
+    "pending": "to be written by a worker of the context queue",
+    "done": "read it with: sostenuto summaries {id}",
+    "failed": "could not be written: sostenuto watch {id} says why; jobs that follow read its last messages",
+}
 SHORT_ID = 8
 _SAID_BY_MESSAGES = frozenset(
     {"summary", "lessons", "findings"}
@@ -147,6 +152,8 @@ def job_page(job: JobView, children: Sequence[JobView] = ()) -> None:
     ]
     _field("limits", ", ".join(limits))
     _field("parent", job.parent_id)
+    _field("inherits", job.inherits_from)
+    _field("summary", SUMMARY_TEXTS.get(job.summary_state, "").format(id=short(job.id)))
     _field("attempt", str(job.attempt) if job.attempt else None)
     _field("worker", job.worker)
     _field("model", job.model)

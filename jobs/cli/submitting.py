@@ -35,6 +35,10 @@ def submit(  # noqa: PLR0917  Typer passes them by name
     task_type: Annotated[str, typer.Option("--task-type", help="Kind of the thing it is about.")] = "local",
     task_id: Annotated[str | None, typer.Option("--task-id", help="Identifier of that thing.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Person it is for.")] = None,
+    inherit: Annotated[
+        str | None,
+        typer.Option("--inherit", metavar="JOB", help="Continue from this job, which must have ended."),
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", help="Same key: the same job, made once.")] = None,
     priority: Annotated[int, typer.Option("--priority", metavar="N", help="Higher runs first.")] = 0,
     at: Annotated[
@@ -53,6 +57,7 @@ def submit(  # noqa: PLR0917  Typer passes them by name
     """Submit a job. It is stored, with its files, before this command ends."""
     from jobs.submit import SubmitRequest
     from jobs.submit import submit as accept
+    from jobs.views import find_job_id
     from jobs.workspace import InputFile
 
     budget = budget_of(max_steps, max_tokens, max_cost, max_time)
@@ -66,6 +71,7 @@ def submit(  # noqa: PLR0917  Typer passes them by name
             task_identifier=task_id,
             repository=repo,
             user=user,
+            inherits_from=None if inherit is None else find_job_id(installation, inherit, settings.owner),
             idempotency_key=key,
             priority=priority,
             available_at=None if at is None else _moment(at),
@@ -135,6 +141,8 @@ def _print_receipt(receipt: SubmitReceipt, *, json: bool) -> None:
         print(job.id)
         return
     render.line(("submitted " if receipt.created else "already there "), (job.id, "bold"))
+    if job.inherits_from is not None:
+        render.line((f"continues from job {render.short(job.inherits_from)}", "dim"))
     render.line((f"piece {job.piece} · follow it with: sostenuto watch {render.short(job.id)}", "dim"))
     if receipt.created and not receipt.woken and job.state == "queued":
         render.line(("no broker was reached: it starts when a worker runs (sostenuto worker)", "yellow"))

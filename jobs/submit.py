@@ -96,8 +96,8 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
             NewEvent(
                 "submit", owner, None, row["state"], {"piece": choice.piece.name, "chosen": choice.reason}
             ),
-            audit=audit.entry("submit", owner, job_id, piece=choice.piece.name, files=len(request.files)),
             *(() if inherited is None else inherited.events),
+            audit=audit.entry("submit", owner, job_id, piece=choice.piece.name, files=len(request.files)),
             note=None if inherited is None else inherited.note,
         )
     except Exception:

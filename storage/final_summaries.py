@@ -137,7 +137,9 @@ def end_summary_if_run_owns(db: Database, run: RunRef, end: SummaryEnd) -> None:
         if row is None:
             raise LeaseLost(run.job_id, run.run_id)
         if end.summary is not None:
-            add_summary(conn, run.job_id, end.summary, row.total_summaries, row.visit, row.updated_at)
+            add_summary(
+                conn, run.job_id, end.summary, row.total_summaries, visit=row.visit, now=row.updated_at
+            )
         events = [] if end.event is None else [end.event]
         append_events(conn, run.job_id, events, last_seq=row.event_seq, now=row.updated_at, run_id=run.run_id)
         _end_run(conn, run.run_id, "requeue" if end.state == PENDING else end.state)

@@ -10,7 +10,7 @@ from jobs.errors import IllegalTransition, RequestPending
 from jobs.reasons import Reason
 from jobs.shares import KINDS, spent
 from jobs.states import TERMINAL, Event, State, target
-from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE
+from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE, SUMMARY
 from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database

@@ -17,6 +17,7 @@ from jobs.errors import ConfigurationError
 from jobs.inheritance import LONGEST_WAIT, go_on_if_ready, let_followers_go_on
 from jobs.pieces import Piece, thaw
 from jobs.reasons import explain
+from jobs.settings import Settings
 from jobs.wakeups import CONTEXT_QUEUE, SUMMARY
 from storage import jobs as job_store
 from storage import transcript
@@ -38,6 +39,7 @@ from storage.jobs import LockedJob
 from storage.records import Message, NewEvent, NewSummary, RunRef
 from storage.runs import count_live_runs
 from worker.cancel import Cancelled
+from worker.fallback import models_in
 from worker.layout import INHERITED
 from worker.live import LiveRun
 from worker.model.errors import ModelError, ModelErrorKind
@@ -138,7 +140,7 @@ def _work(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -> Summ
 
 def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any], spend: Spend) -> SummaryEnd:
     instruction, frozen = job_store.get_inputs(process.db, row["id"])
-    models = summary_models(row, thaw(frozen), process.settings.model)
+    models = summary_models(row, thaw(frozen), process.settings)
     if not models:
         raise ConfigurationError("no model is set", hint="set SOSTENUTO_MODEL")
     order = SummaryOrder(
@@ -162,12 +164,13 @@ def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any], s
     return SummaryEnd(DONE, NewEvent("summary_done", "worker", data=data), made)
 
 
-def summary_models(row: Mapping[str, Any], piece: Piece, default: str | None) -> list[str]:
-    """The models to ask, best first: the job's own, then the installation's. A scripted job asks no other."""
+def summary_models(row: Mapping[str, Any], piece: Piece, settings: Settings) -> list[str]:
+    """The models to ask, best first: the job's own, the fallbacks, the installation's. A scripted job asks no other."""
     movement = piece.movement(row["movement"])
-    own = [row["model"]] if row["model"] else [*(movement.models or ()), *(piece.models or ())]
-    asked = own[:1] if own and own[0].startswith(SCRIPTED) else [*own, default]
-    return list(dict.fromkeys(name for name in asked if name))
+    own = models_in(row["model"] or "") or [*(movement.models or piece.models or ())]
+    if own and own[0].startswith(SCRIPTED):
+        return own[:1]
+    return list(dict.fromkeys(name for name in (*own, *settings.fallback_models, settings.model) if name))
 
 
 def _rows(process: WorkerProcess, row: Mapping[str, Any]) -> Iterator[Message]:

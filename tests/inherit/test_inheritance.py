@@ -32,6 +32,7 @@ from tests.strict_endpoint import Answer, ChatRequest, HttpFailure, Reply
 from worker.inherited import MOST_HOPS
 from worker.tokens import estimate_tokens
 
+TEXT = str(SUMMARY.text)
 NO_KEY = HttpFailure(401, {"error": {"message": "bad key"}})
 
 # --- which job is followed ---
@@ -93,9 +94,9 @@ def test_no_other_job_may_be_named(changes: dict[str, Any], stage: Stage) -> Non
     for job_id in (named, "no-such-job"):
         with pytest.raises(PredecessorNotFound) as refused:
             follow(stage, inherits_from=job_id)
+        assert refused.value.exit_code == JobNotFound.exit_code
         said.add(str(refused.value).replace(job_id, "JOB"))
     assert len(said) == 1
-    assert refused.value.exit_code == JobNotFound.exit_code
     assert not list(stage.folder.glob("jobs/*")), "no workspace is left"
 
 
@@ -151,7 +152,7 @@ def test_it_begins_with_the_summary_and_the_plans(stage: Stage) -> None:
     for text in (
         f"continues job {earlier}: succeeded, completed at ",
         "Go on from where it stopped",
-        f"### Its summary\n{SUMMARY.text}",
+        f"### Its summary\n{TEXT}",
         "### Its plans\n- 20",
         "[design] First the stars, then the moons.",
     ):
@@ -188,7 +189,7 @@ def test_every_movement_begins_with_it_as_it_was(stage: Stage) -> None:
     stage.run()
     assert stage.job(job_id).state == State.SUCCEEDED
     blocks = [told.partition("\n\n## Now")[0].partition("\n\n## Lessons")[0] for told in heads]
-    assert SUMMARY.text in blocks[0]
+    assert TEXT in blocks[0]
     assert blocks[0] == blocks[1]
 
 
@@ -256,6 +257,7 @@ def test_a_small_window_gets_less(stage: Stage) -> None:
 def test_a_chain_of_ten_does_not_grow(stage: Stage) -> None:
     """A summariser that echoes all it is told: each block, and each summary, is bounded."""
     sizes: list[int] = []
+    job_id = ""
 
     def echo(request: ChatRequest) -> Answer:
         return Reply(str(request.messages[1]["content"]))
@@ -276,6 +278,7 @@ def test_a_chain_of_ten_does_not_grow(stage: Stage) -> None:
 def test_jobs_that_never_took_a_step_pass_on_what_came_before(stage: Stage) -> None:
     """One that failed at once must not make the thread forget."""
     summarised(stage)
+    job_id = ""
     for _ in range(2):
         job_id = follow(stage)
         stage.tell(Reply(refusal="never"))
@@ -283,7 +286,7 @@ def test_jobs_that_never_took_a_step_pass_on_what_came_before(stage: Stage) -> N
         assert stage.row(job_id)["summary_state"] == "none"
     told = first_head(stage, follow(stage))
     assert f"continues job {job_id}: failed" in told
-    assert SUMMARY.text in told
+    assert TEXT in told
 
 
 def test_a_circle_ends(stage: Stage) -> None:
@@ -386,7 +389,7 @@ def test_it_waits_for_a_pending_summary_and_is_woken_by_it(stage: Stage) -> None
 
     assert stage.job(job_id).state == State.QUEUED
     assert stage.events(job_id, "inherited") == [{"predecessor": earlier, "from": "summary"}]
-    assert SUMMARY.text in first_head(stage, job_id)
+    assert TEXT in first_head(stage, job_id)
 
 
 def test_two_followers_at_once_are_both_woken(stage: Stage) -> None:
@@ -394,7 +397,7 @@ def test_two_followers_at_once_are_both_woken(stage: Stage) -> None:
     followers = [follow(stage), follow(stage)]
     write_summary(stage)
     for job_id in followers:
-        assert SUMMARY.text in first_head(stage, job_id)
+        assert TEXT in first_head(stage, job_id)
 
 
 def test_after_two_minutes_the_last_messages_serve(stage: Stage) -> None:
@@ -426,7 +429,7 @@ def test_a_summary_that_is_tried_again_is_still_waited_for(stage: Stage) -> None
     assert stage.job(job_id).state == State.INHERITING
     make_summary_due(stage, earlier)
     write_summary(stage)
-    assert SUMMARY.text in first_head(stage, job_id)
+    assert TEXT in first_head(stage, job_id)
 
 
 def test_a_retry_of_the_predecessor_lets_it_go_on(stage: Stage) -> None:
@@ -459,7 +462,7 @@ def test_pause_and_resume_while_it_waits(stage: Stage) -> None:
     stage.sweep()
     assert stage.job(job_id).state == State.PAUSED
     assert stage.resume(job_id).state == State.QUEUED
-    assert SUMMARY.text in first_head(stage, job_id)
+    assert TEXT in first_head(stage, job_id)
 
 
 def test_cancel_while_it_waits(stage: Stage) -> None:
@@ -473,7 +476,7 @@ def test_cancel_while_it_waits(stage: Stage) -> None:
     with pytest.raises(IllegalTransition):
         stage.resume(job_id)
     assert stage.retry(job_id).state == State.QUEUED
-    assert SUMMARY.text in first_head(stage, job_id)
+    assert TEXT in first_head(stage, job_id)
 
 
 def test_a_schedule_is_kept(stage: Stage) -> None:

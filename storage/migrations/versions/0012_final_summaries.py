@@ -1,7 +1,7 @@
 """Final summaries that are owed, and the thread of a job in the order of its jobs
 
-Revision ID: 0008
-Revises: 0007
+Revision ID: 0012
+Revises: 0011
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 

@@ -78,6 +78,7 @@ class CrashBench:
             "SOSTENUTO_SLICE_STEPS": "2",
             "SOSTENUTO_SWEEP_SECONDS": "0.2",
             "SOSTENUTO_GRACE_SECONDS": "5",
+            "SOSTENUTO_CONTEXT_FINAL_SUMMARY_ENABLED": "false",  # tests/crash/test_summaries.py has them
             **more,
         }
 

@@ -11,6 +11,7 @@ from storage.crashpoints import CrashPoint
 from tests.crash.bench import CrashBench, died_by_kill, shape
 from tests.crash.test_compaction import CONTEXT_POINTS, TRIM_POINTS
 from tests.crash.test_hooks import HOOK_POINTS
+from tests.crash.test_summaries import FINAL_POINTS
 from tests.subtasks.test_crashes import SUBTASK_POINTS
 from worker.agent import INTERRUPTED
 
@@ -63,6 +64,7 @@ def test_every_point_is_tested() -> None:
             *CONTROL_POINTS,
             *CONTEXT_POINTS,
             *TRIM_POINTS,
+            *FINAL_POINTS,
             *HOOK_POINTS,
             *SUBTASK_POINTS,
         )

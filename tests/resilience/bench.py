@@ -63,6 +63,7 @@ class Bench(CrashBench):
             "SOSTENUTO_LEASE_SECONDS": "15",
             "SOSTENUTO_SLICE_STEPS": "200",
             "SOSTENUTO_GRACE_SECONDS": "0.2",
+            "SOSTENUTO_CONTEXT_FINAL_SUMMARY_ENABLED": "false",  # tests/crash/test_summaries.py has them
         }
         return super().env() | usual | self.environment | more
 

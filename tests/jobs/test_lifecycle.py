@@ -161,7 +161,9 @@ def test_a_pause_remembers_what_the_job_waited_for(installation: Installation, d
 
 
 def _check_pause_and_resume(installation: Installation, db: Database, state: State) -> None:
-    job_id = factories.make_job(db, state)
+    earlier = factories.make_job(db, State.SUCCEEDED, summary_state="pending")
+    waits_for = {"inherits_from": earlier} if state is State.INHERITING else {}
+    job_id = factories.make_job(db, state, **waits_for)
     before = factories.job_now(db, job_id)
     _pause(installation, job_id)
     view = _resume(installation, job_id)

@@ -93,7 +93,10 @@ class JobRun:
     @property
     def model_name(self) -> str:
         """The model that is asked next: settled by `choose_model`, until then the first that can be."""
-        if self.model_in_use in (candidates := self.candidates):
+        candidates = self.candidates
+        if len(candidates) == 1:
+            return candidates[0]
+        if self.model_in_use in candidates:
             return str(self.model_in_use)
         return pick(self.process, candidates) if candidates else ""
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 
 from jobs.api.metrics import CONTENT_TYPE, Metrics
 from jobs.api.routing import Installed, JobsReader, MetricsReader
 from jobs.api.schemas import Page
+from jobs.broker import answers
 from jobs.errors import SostenutoError
 from jobs.installation import broker_url
 from jobs.views import iso
 from storage import migrate, registry
 
 router = APIRouter()
-_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
-_CONNECT_SECONDS = 1.0
 
 
 @router.get("/healthz", tags=["system"])
@@ -38,7 +34,7 @@ def readyz(installation: Installed, _: JobsReader, response: Response) -> dict[s
         database = type(error).__name__
     else:
         database = "ok"
-    reached = _answers(broker_url(installation.settings))
+    reached = answers(broker_url(installation.settings))
     return {
         "status": "ok" if database == "ok" else "unavailable",
         "database": database,
@@ -90,21 +86,3 @@ def workers(
             for row in rows
         ]
     )
-
-
-def _answers(url: str) -> bool:
-    """Whether something listens where the broker is."""
-    parts = urlsplit(url)
-    try:
-        if parts.scheme == "filesystem":
-            return Path(unquote(parts.path)).is_dir()
-        if parts.scheme == "redis+socket":
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(_CONNECT_SECONDS)
-                probe.connect(unquote(parts.path))
-        else:
-            port = parts.port or _PORTS.get(parts.scheme, 6379)
-            socket.create_connection((parts.hostname or "127.0.0.1", port), _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True

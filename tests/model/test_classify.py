@@ -1,4 +1,4 @@
-"""Every dialect of refusal, and what it amounts to (FAULTS 25, 44). Pure functions."""
+"""Every dialect of refusal, and what it amounts to. Pure functions."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_what_is_no_overflow(status: int, body: Any, kind: ModelErrorKind) -> No
     ],
 )
 def test_what_a_model_cannot_take_is_named(status: int, text: str, capability: str) -> None:
-    """FAULTS 17 and 20: so that it is left out once, and remembered."""
+    """So that it is left out once, and remembered."""
     error = endpoint_error("host", status, message(text), {})
     assert (error.kind, error.capability) == (ModelErrorKind.CAPABILITY, capability)
 
@@ -204,7 +204,7 @@ NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_retry_after(headers: dict[str, str], text: str, seconds: float | None) -> None:
-    """FAULTS 44: seconds, a date, or what the words say."""
+    """Seconds, a date, or what the words say."""
     assert retry_after(headers, text, NOW) == (None if seconds is None else pytest.approx(seconds))
 
 

@@ -1,4 +1,4 @@
-"""Calls that fail, are cut, time out or are cancelled (FAULTS 44, 45), against a server that misbehaves for real."""
+"""Calls that fail, are cut, time out or are cancelled, against a server that misbehaves for real."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def error_of(model: OpenAIModel, label: str = "job/1/1") -> ModelError:
 
 @pytest.mark.parametrize("ending", ["cut", "end", b"data: {half", b"\xff\xfe\n\n"])
 def test_a_stream_cut_anywhere_is_thrown_away_whole(ending: str | bytes) -> None:
-    """FAULTS 45: also after complete-looking arguments, one chunk before the finish_reason."""
+    """Also after complete-looking arguments, one chunk before the finish_reason."""
     with serving(lambda _: WRITE) as (endpoint, model):
         for after in range(8):
             endpoint.fail(StreamFailure(after, ending), f"job/{after}/1")
@@ -66,7 +66,7 @@ def test_a_finish_that_says_it_broke(label: str) -> None:
 
 
 def test_a_failed_call_is_not_repeated_by_the_client() -> None:
-    """FAULTS 44: one owner of retries, and it is not the client."""
+    """One owner of retries, and it is not the client."""
     with serving(lambda _: Reply("x")) as (endpoint, model):
         endpoint.fail(HttpFailure(503, {"error": {"message": "later"}}, {"Retry-After": "0"}))
         endpoint.fail(HttpFailure(429, {"error": {"message": "slow"}}, {"retry-after": "7"}))
@@ -208,7 +208,7 @@ def test_200_streams_at_once_on_one_thread() -> None:
 
 
 def test_what_is_sent() -> None:
-    """FAULTS 24, our part of it: the output limit goes out as it was given, and only then; so does the label."""
+    """The output limit goes out as it was given, and only then; so does the label."""
     with serving(lambda _: Reply("x")) as (endpoint, model):
         model.complete(a_request(max_output=77, label="abc/2/3"), CancelToken())
         model.complete(a_request(label="abc/2/4"), CancelToken())
@@ -229,7 +229,7 @@ def test_what_is_sent() -> None:
     ],
 )
 def test_text_no_server_takes_is_cleaned_before_it_is_sent(text: str, sent: str) -> None:
-    """FAULTS 38 and 39: lone surrogates and NUL, which a strict server refuses."""
+    """Lone surrogates and NUL, which a strict server refuses."""
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": text}]
     with serving(lambda _: Reply("x")) as (endpoint, model):
         model.complete(a_request(messages), CancelToken())

@@ -1,4 +1,4 @@
-"""What models and servers really answer (FAULTS 7, 8, 13 to 17), over real HTTP, and what becomes of it."""
+"""What models and servers really answer, over real HTTP, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_several_calls_in_one_reply() -> None:
 
 @pytest.mark.parametrize("raw_ids", [("e:1", "e:1"), ("", ""), ("x" * 50 + "|tool|1", "ok")])
 def test_bad_ids_are_minted_anew(raw_ids: tuple[str, str]) -> None:
-    """FAULTS 7: whatever the server calls them, the wire ids are unique, short and plain."""
+    """Whatever the server calls them, the wire ids are unique, short and plain."""
     reply = ask(lambda _: Reply(calls=tuple(Call("Read", {"n": n}, id=raw) for n, raw in enumerate(raw_ids))))
     assert [call.raw_id for call in reply.tool_calls] == list(raw_ids)
     minted = [call.id for call in reply.tool_calls]
@@ -50,7 +50,7 @@ def test_bad_ids_are_minted_anew(raw_ids: tuple[str, str]) -> None:
 ONE = [("Read", '{"path": "a"}')]
 TWO = [("Read", '{"path": "a"}'), ("Grep", '{"q": 1}')]
 SHAPES: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
-    "a reused index with a new id begins a new call (FAULTS 8)": (
+    "a reused index with a new id begins a new call": (
         [
             {"index": 0, "id": "a", "function": function("Read", '{"path"')},
             {"index": 0, "function": function(arguments=': "a"}')},
@@ -157,13 +157,13 @@ def test_the_old_function_call_field() -> None:
 
 @pytest.mark.parametrize("arguments", ['{"cmd":"ls', "[]", "null", '"ls"', "", "{" * 200_000])
 def test_bad_arguments_arrive_as_the_model_wrote_them(arguments: str) -> None:
-    """FAULTS 9: judging them is the agent's; a sibling call is untouched."""
+    """Invalid or no object: judging them is the agent's; a sibling call is untouched."""
     reply = ask(lambda _: Reply(calls=(Call("Read", arguments), Call("Read", {"path": "b"}))))
     assert calls_of(reply) == [("Read", arguments), ("Read", '{"path": "b"}')]
 
 
 def test_an_empty_reply_is_a_reply() -> None:
-    """FAULTS 12: neither content nor calls; bounding it is the agent's."""
+    """Neither content nor calls; bounding it is the agent's."""
     reply = ask_raw(delta(role="assistant", content=""), delta(finish="stop"), DONE)
     assert (reply.content, reply.tool_calls, reply.finish_reason) == (None, (), "stop")
 
@@ -177,14 +177,14 @@ def test_an_empty_reply_is_a_reply() -> None:
     ],
 )
 def test_a_refusal_is_its_own_outcome(reply: Reply, refusal: str | None) -> None:
-    """FAULTS 13."""
+    """Neither an answer nor an error."""
     answer = ask(lambda _: reply)
     assert (answer.finish_reason, answer.refusal) == ("content_filter", refusal)
 
 
 @pytest.mark.parametrize("label", ["length", "max_tokens"])
 def test_length_is_kept_though_there_are_calls(label: str) -> None:
-    """FAULTS 14: so that truncated calls are never run."""
+    """So that truncated calls are never run."""
     reply = ask(lambda _: Reply(calls=(Call("Write", '{"path": "a", "te'),), finish_reason=label))
     assert reply.finish_reason == "length"
     assert len(reply.tool_calls) == 1
@@ -193,13 +193,13 @@ def test_length_is_kept_though_there_are_calls(label: str) -> None:
 @pytest.mark.parametrize("label", ["stop", "tool_calls", "function_call", "eos", None])
 @pytest.mark.parametrize("calls", [(), (Call("Read", {"path": "a"}),)])
 def test_the_presence_of_calls_decides_not_the_label(label: str | None, calls: tuple[Call, ...]) -> None:
-    """FAULTS 15."""
+    """Calls with `stop` are calls; `tool_calls` with none is text."""
     reply = ask(lambda _: Reply("text", calls=calls, finish_reason=label))
     assert reply.finish_reason == ("tool_calls" if calls else "stop")
 
 
 def test_call_like_text_is_text() -> None:
-    """FAULTS 15: no call is made of it."""
+    """No call is made of it."""
     reply = ask(lambda _: Reply('<tool_call>{"name": "Read", "arguments": {}}</tool_call>'))
     assert reply.tool_calls == ()
     assert reply.content
@@ -226,7 +226,7 @@ RATE = {"error": {"message": "slow down", "code": 429}}
 )
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_error_inside_a_200(body: bytes, kind: ModelErrorKind, streamed: bool) -> None:
-    """FAULTS 16: classified by the embedded code, streamed or not."""
+    """Classified by the embedded code, streamed or not."""
     pieces: tuple[bytes, ...] = (body,)
     content_type = "application/json"
     if streamed:
@@ -237,7 +237,7 @@ def test_an_error_inside_a_200(body: bytes, kind: ModelErrorKind, streamed: bool
 
 
 def test_an_error_after_a_good_beginning() -> None:
-    """FAULTS 25: an SSE error inside a 200; what was streamed before is not kept."""
+    """An SSE error inside a 200; what was streamed before is not kept."""
     with pytest.raises(ModelError) as caught:
         ask_raw(
             delta(content="Well, "),
@@ -289,13 +289,13 @@ def test_a_web_page_is_no_answer() -> None:
     ],
 )
 def test_usage_missing_or_zero_is_unknown(usage: object, expected: tuple[int | None, ...]) -> None:
-    """FAULTS 21, our part of it."""
+    """Unknown, not zero: the caller estimates."""
     reply = ask_raw(delta(content="x"), delta(finish="stop"), event({"choices": [], "usage": usage}), DONE)
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.cached_tokens) == expected
 
 
 def test_reasoning_is_kept_apart_and_an_empty_one_too() -> None:
-    """FAULTS 17: under the server's own names."""
+    """Under the server's own names."""
     reply = ask_raw(
         delta(reasoning_content="", content=None),
         delta(reasoning_details=[{"type": "reasoning.text", "text": "so"}]),
@@ -311,7 +311,7 @@ def test_reasoning_is_kept_apart_and_an_empty_one_too() -> None:
 
 
 def test_surrogates_from_the_model_are_mended() -> None:
-    """FAULTS 38: a pair cut between two chunks is joined, a lone half replaced."""
+    """A pair cut between two chunks is joined, a lone half replaced."""
     reply = ask_raw(
         b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n',
         b'data: {"choices":[{"index":0,"delta":{"content":"\\ude00 and \\ud83d"}}]}\n\n',

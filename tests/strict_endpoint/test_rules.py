@@ -157,7 +157,7 @@ def test_profiles_refuse_more() -> None:
 
 
 def test_prompt_and_output_must_fit_the_window() -> None:
-    """FAULTS 23 and 24: schemas and the output limit count; an image has one price."""
+    """Schemas and the output limit count; an image has one price."""
     body = good()
     prompt = prompt_tokens(body)
     assert prompt > IMAGE_TOKENS
@@ -215,7 +215,7 @@ def test_text_may_end_the_last_result_only_where_no_user_message_may_follow_it()
     ids=["system changed", "shorter", "a message gone", "a call changed"],
 )
 def test_a_rewritten_history_is_refused(change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """FAULTS 36: a prefix that holds keeps a provider's prompt cache warm."""
+    """A prefix that holds keeps a provider's prompt cache warm."""
     with pytest.raises(Refused) as caught:
         check_prefix(*grown(change), Profile())
     assert caught.value.rule == "prefix"

@@ -70,7 +70,7 @@ def test_the_corpus_covers_every_kind_of_text() -> None:
 
 
 def test_no_jump_where_half_the_text_is_kana() -> None:
-    """FAULTS 22: a character more of kana moves the estimate by about a token, at 49% as at 51%."""
+    """A character more of kana moves the estimate by about a token, at 49% as at 51%."""
     estimates = [estimate_tokens("かな漢字文" * kana + "plain words" * (100 - kana)) for kana in range(101)]
     steps = [after - before for before, after in itertools.pairwise(estimates)]
     assert max(steps) - min(steps) <= 2

@@ -32,6 +32,8 @@ class ToolResult:
     """images that the model is to see; stored with the result, shown in the user message after it"""
     folder: str | None = None
     """where the job's next command begins, relative to the workspace; None: as before"""
+    ran: bool = True
+    """False: the tool was not even begun, for the call could be none of its"""
 
 
 @dataclass(frozen=True, slots=True)

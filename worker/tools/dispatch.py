@@ -38,11 +38,11 @@ def run_tool(
     tool = allowed.get(call_name)
     if tool is None:
         names = ", ".join(sorted(allowed)) or "none"
-        return _error(f"there is no tool {one_line(call_name, 64)!r} here. Allowed tools: {names}")
+        return _not_run(f"there is no tool {one_line(call_name, 64)!r} here. Allowed tools: {names}")
     try:
         arguments = decode_arguments(arguments_text, tool.parameters)
     except BadArguments as error:
-        return _error(f"{call_name} was not run: {error}")
+        return _not_run(f"{call_name} was not run: {error}")
     try:
         result = tool.run(context, arguments)
     except (Cancelled, LeaseLost, StorageError):
@@ -85,3 +85,7 @@ def _hide_paths(message: str, context: ToolContext) -> str:
 
 def _error(message: str) -> ToolResult:
     return ToolResult(clean_text(f"Error: {message}"), is_error=True)
+
+
+def _not_run(message: str) -> ToolResult:
+    return replace(_error(message), ran=False)

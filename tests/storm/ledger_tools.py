@@ -1,0 +1,38 @@
+"""The storm's own tools, installed into its workers as a tool package: each call leaves one line outside of everything.
+
+The line names the call, so that an effect that happened twice can be counted exactly. Runs in the worker process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from worker.plugins import PluginCall, PluginTool, Risk
+from worker.tools.base import CrashPolicy
+
+LEDGER = "STORM_LEDGER"
+SCHEMA = {
+    "type": "object",
+    "properties": {"step": {"type": "string"}},
+    "required": ["step"],
+    "additionalProperties": False,
+}
+
+
+def note(call: PluginCall, arguments: dict[str, Any]) -> str:
+    """One line in one write: a death leaves it whole or not at all."""
+    line = f"{call.job_id} {call.call_id} {arguments['step']} {os.getpid()} {time.time()!r}\n"
+    ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(ledger, line.encode())
+    finally:
+        os.close(ledger)
+    return f"noted {arguments['step']}"
+
+
+TOOLS = [
+    PluginTool("count", "Counts; harmless to repeat.", SCHEMA, note, Risk.READ, CrashPolicy.REPEATABLE),
+    PluginTool("mark", "Leaves a mark.", SCHEMA, note, Risk.READ, CrashPolicy.UNKNOWN_AFTER_CRASH),
+]

@@ -28,10 +28,12 @@ test: .venv/.requirements-dev.txt.stamp ## all tests, on real databases and brok
 	  echo "Again, alone, what failed beside other tests (a busy machine can starve real processes):"; \
 	  $(RUN) pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
-SECURITY := tests/security tests/sandbox tests/tools/test_workspace.py tests/mcp tests/plugins tests/api/test_gate.py
+# The folders of attacks, and every other test that the table of docs/security.md names.
+SECURITY = tests/security tests/sandbox tests/tools/test_workspace.py tests/mcp tests/plugins tests/api/test_gate.py \
+  $(shell grep -oE 'tests/[a-z_/]+\.py::[a-z_0-9]+' docs/security.md | grep -vE '^tests/(security|sandbox|mcp|plugins)/|test_workspace' | sort -u)
 
-security-test: .venv/.requirements-dev.txt.stamp ## real attacks; fails where a supported sandbox level was skipped (part of `make test`)
-	@$(RUN) pytest $(SECURITY) $(ARGS)
+security-test: .venv/.requirements-dev.txt.stamp ## real attacks; fails where one was left out at a sandbox level that works here
+	@$(RUN) pytest -p tests.security.guard --whole-table $(SECURITY) $(ARGS)
 
 check: lint types test ## exactly what CI runs: lint, format, types, import rules (tests/test_imports.py), tests
 

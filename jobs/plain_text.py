@@ -1,4 +1,4 @@
-"""Text of any origin made plain: without what steers a terminal, and as one short line for a message."""
+"""Text of any origin made plain: without what steers a terminal, or with it made visible, and as one short line."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ _ESCAPES = re.compile(
     """,
     re.VERBOSE,
 )
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that steer a terminal or reorder what it shows; newline and tab are none."""
+
+
+def visible(text: str) -> str:
+    """`text` with every control character but newline and tab made visible; CR LF becomes a newline."""
+    return UNSAFE.sub(_picture, text.replace("\r\n", "\n"))
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
 
 
 def strip_terminal(text: str) -> str:

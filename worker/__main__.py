@@ -13,10 +13,11 @@ from jobs.embedded import BrokerKeeper
 from jobs.errors import SostenutoError
 from jobs.installation import Installation, open_installation
 from jobs.parent import follow_parent, tell_ready
+from jobs.plain_logs import plain_logs
 from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
-from storage.masking import mask_logs, register_secrets
+from storage.masking import register_secrets
 from worker.app import consume, stop_consuming
 from worker.heartbeat import Control, Heartbeat, LeaseWatch
 from worker.process import WorkerProcess
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
-    mask_logs()
+    plain_logs()
     for noisy in ("alembic", "celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:

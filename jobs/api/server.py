@@ -12,7 +12,7 @@ import uvicorn
 from jobs.api.application import create_app
 from jobs.errors import UsageError
 from jobs.installation import Installation
-from storage.masking import mask_logs
+from jobs.plain_logs import plain_logs
 
 SHUTDOWN_SECONDS = 5
 
@@ -47,7 +47,7 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    mask_logs()
+    plain_logs()
     with bound:
         uvicorn.Server(config).run(sockets=[bound])
 

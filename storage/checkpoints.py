@@ -13,32 +13,32 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from storage.crashpoints import CrashPoint, crash_point
-from storage.engine import Database, wall_clock
+from storage.engine import Database
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
-from storage.final_summaries import owed_values
+from storage.fenced_update import LIMITS, update_if_run_owns
 from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.images import add_images
 from storage.models import comments, jobs, messages, runs, tool_calls
-from storage.parents import CANCELLED, child_ended
+from storage.parents import child_ended
 from storage.plans import add_plan
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.summaries import add_summary
 from storage.text import clean_json, clean_text
 
-_LIMITS = (jobs.c.max_steps, jobs.c.max_tokens, jobs.c.max_cost, jobs.c.max_seconds)
-_RETURNED = (
-    jobs.c.visit,
-    jobs.c.updated_at,
-    jobs.c.event_seq,
-    jobs.c.inbox_total,
-    jobs.c.total_messages,
-    jobs.c.total_summaries,
-    jobs.c.pause_requested,
-    jobs.c.cancel_requested,
-    jobs.c.parent_id,
-    jobs.c.children_total,
-    *_LIMITS,
+_APPEND_MESSAGES = sa.insert(messages)
+_OPEN_CALLS = sa.insert(tool_calls)
+_THIS_CALL = (tool_calls.c.job_id == sa.bindparam("p_job"), tool_calls.c.call_id == sa.bindparam("p_call"))
+_PARK_CALL = sa.update(tool_calls).where(*_THIS_CALL, tool_calls.c.state == "open").values(state="parked")
+_CLOSE_CALL = (
+    sa.update(tool_calls)
+    .where(*_THIS_CALL, tool_calls.c.state != "done")
+    .values(
+        state="done",
+        result_seq=sa.bindparam("p_seq"),
+        is_error=sa.bindparam("p_is_error"),
+        ended_at=sa.bindparam("p_now"),
+    )
 )
 
 
@@ -81,75 +81,17 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         pause_requested=row.pause_requested,
         cancel_requested=row.cancel_requested,
         children_total=row.children_total,
-        limits={column.name: getattr(row, column.name) for column in _LIMITS},
+        limits={column.name: getattr(row, column.name) for column in LIMITS},
         woken_parent=woken,
     )
 
 
 def _update_job(db: Database, conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:
-    guards = [jobs.c.id == run.job_id, jobs.c.run_id == run.run_id]
-    if checkpoint.expect_inbox is not None:
-        guards.append(jobs.c.inbox_total == checkpoint.expect_inbox)
-    if checkpoint.expect_children:
-        guards.append(jobs.c.children_open > 0)
-    if checkpoint.move is not None:
-        guards.append(jobs.c.state.in_(checkpoint.move.sources))
-        guards.extend(jobs.c[name].is_(False) for name in checkpoint.move.unless)
-    values = _job_values(checkpoint)
-    if checkpoint.move is not None and checkpoint.move.terminal and db.final_summaries:
-        values |= owed_values(jobs.c.steps + checkpoint.steps)
-    statement = sa.update(jobs).where(*guards).values(values).returning(*_RETURNED)
-    row = conn.execute(statement).one_or_none()
+    events = len(_all_events(checkpoint))
+    row = update_if_run_owns(conn, run, checkpoint, events=events, owes_summary=db.final_summaries)
     if row is None:
         raise _refusal(conn, run, checkpoint)
     return row
-
-
-def _job_values(checkpoint: Checkpoint) -> dict[str, Any]:
-    count = len(checkpoint.messages)
-    results = sum(1 for message in checkpoint.messages if message.role == "tool")
-    values: dict[str, Any] = {"updated_at": wall_clock(), **clean_json(checkpoint.values)}
-    if count:
-        values["total_messages"] = jobs.c.total_messages + count
-    if results:
-        values["total_tool_calls"] = jobs.c.total_tool_calls + results
-    if events := len(_all_events(checkpoint)):
-        values["event_seq"] = jobs.c.event_seq + events
-    if checkpoint.begins_visit:
-        values["visit_seq"] = jobs.c.total_messages + 1
-    if checkpoint.summary is not None:
-        values["summary_seq"] = jobs.c.total_messages + 1
-        values["total_summaries"] = jobs.c.total_summaries + 1
-    if checkpoint.inbox_seen is not None:
-        values["inbox_seen"] = checkpoint.inbox_seen
-    if checkpoint.remark is not None:  # the agent has seen what it said itself
-        values["inbox_total"] = values["inbox_seen"] = jobs.c.inbox_total + 1
-    for name in ("steps", "prompt_tokens", "completion_tokens", "cost", "active_seconds"):
-        if spent := getattr(checkpoint, name):
-            values[name] = jobs.c[name] + spent
-    if checkpoint.move is not None:
-        values |= _move_values(checkpoint.move)
-    return values
-
-
-def _move_values(move: Move) -> dict[str, Any]:
-    forgiven = {"attempt": 0} if move.forgives_attempts else {}
-    cascade = {"cascade_pending": jobs.c.children_open > 0} if move.target == CANCELLED else {}
-    return (
-        forgiven
-        | cascade
-        | {
-            "state": move.target,
-            "reason": move.reason,
-            "reason_data": clean_json(move.reason_data),
-            "run_id": None,
-            "pause_requested": False,
-            "cancel_requested": False,
-            "available_at": wall_clock() + move.delay,
-            **({} if move.delay else {"woken_at": wall_clock()}),  # the run sends the wake-up itself, next
-            "completed_at": wall_clock() if move.terminal else None,
-        }
-    )
 
 
 def _refusal(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Exception:
@@ -199,7 +141,7 @@ def _append_messages(
         )
         for index, message in enumerate(new)
     )
-    conn.execute(sa.insert(messages), [_message_row(run, message) for message in written])
+    conn.execute(_APPEND_MESSAGES, [_message_row(run, message) for message in written])
     return written
 
 
@@ -215,19 +157,10 @@ def _close_and_open_calls(
             _close_call(conn, run, message, now)
         elif message.tool_calls:
             conn.execute(
-                sa.insert(tool_calls),
-                [_call_row(run, message, *item) for item in enumerate(message.tool_calls)],
+                _OPEN_CALLS, [_call_row(run, message, *item) for item in enumerate(message.tool_calls)]
             )
     for call_id in checkpoint.parks:
-        conn.execute(
-            sa.update(tool_calls)
-            .where(
-                tool_calls.c.job_id == run.job_id,
-                tool_calls.c.call_id == clean_text(call_id),
-                tool_calls.c.state == "open",
-            )
-            .values(state="parked")
-        )
+        conn.execute(_PARK_CALL, {"p_job": run.job_id, "p_call": clean_text(call_id)})
 
 
 def _call_row(run: RunRef, message: Message, position: int, call: dict[str, Any]) -> dict[str, Any]:
@@ -246,13 +179,14 @@ def _call_row(run: RunRef, message: Message, position: int, call: dict[str, Any]
 def _close_call(conn: Connection, run: RunRef, message: Message, now: float) -> None:
     """One result per call, whoever is quicker: a second one finds no open call, and its transaction fails."""
     closed = conn.execute(
-        sa.update(tool_calls)
-        .where(
-            tool_calls.c.job_id == run.job_id,
-            tool_calls.c.call_id == message.tool_call_id,
-            tool_calls.c.state != "done",
-        )
-        .values(state="done", result_seq=message.seq, is_error=message.is_error, ended_at=now)
+        _CLOSE_CALL,
+        {
+            "p_job": run.job_id,
+            "p_call": message.tool_call_id,
+            "p_seq": message.seq,
+            "p_is_error": message.is_error,
+            "p_now": now,
+        },
     )
     if closed.rowcount != 1:
         raise RuntimeError(f"call {message.tool_call_id} of job {run.job_id} already has its result")

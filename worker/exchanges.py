@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 
 DAY = 86_400.0
 MOST_WAITING = 200  # exchanges; more are not kept
+GATHER_SECONDS = (
+    0.1  # between two looks: a thread that woke for each call would take the interpreter from the runs
+)
 MOST_MESSAGE = 256 * 1024  # characters of one message's text that are kept
 CLEAR_SECONDS = 600.0
 COMPLAIN_SECONDS = 60.0  # one line in the log for all failures of this time
@@ -113,9 +116,10 @@ class ExchangeKeeper:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._keep_seconds = settings.exchanges.keep_days * DAY
-        self._queue: queue.Queue[CallTape | None] = queue.Queue(MOST_WAITING)
+        self._queue: queue.SimpleQueue[CallTape | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._redactor = Redactor(settings.secrets())
         self._cleared_at: float | None = None
@@ -133,21 +137,23 @@ class ExchangeKeeper:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="exchanges", daemon=True)
                 self._thread.start()
-        with contextlib.suppress(queue.Full):
-            self._queue.put_nowait(tape)
+        if self._queue.qsize() < MOST_WAITING:
+            self._queue.put(tape)
 
     def close(self, timeout: float = 2.0) -> None:
         """Writes what is waiting, as far as the time allows."""
         with self._lock:
             thread = self._thread
         if thread is not None and thread.is_alive():
-            with contextlib.suppress(queue.Full):
-                self._queue.put(None, timeout=timeout)
-                thread.join(timeout)
+            self._queue.put(None)
+            self._closing.set()
+            thread.join(timeout)
 
     def _work(self) -> None:
         while True:
             self._clear_now_and_then()
+            if self._queue.empty():
+                self._closing.wait(GATHER_SECONDS)
             try:
                 tape = self._queue.get(timeout=CLEAR_SECONDS)
             except queue.Empty:
@@ -155,6 +161,7 @@ class ExchangeKeeper:
             if tape is None:
                 with self._lock:
                     self._thread = None
+                    self._closing.clear()
                 return
             try:
                 self._write(tape)

@@ -14,6 +14,7 @@ vocabularies need up to 1.5: a server's own `prompt_tokens` calibrates the estim
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # Each match is about one token. Every quantifier is bounded and no two alternatives compete for long, so
 # matching is linear whatever the input. A blank before a character beyond ASCII matches nothing: it belongs
@@ -40,6 +41,7 @@ _WEIGHTS = (
     (re.compile("[\x80-\u036f\u10a0-\u10ff\u2000-\u2e7f\ud800-\uf8ff\ufb00-\ufe2f]+"), 1.0),  # the rest
 )
 _BLOCK = 1 << 16
+_MOST_REMEMBERED = 1 << 14  # characters of a text whose estimate is kept: at most 16 MB in all
 
 
 def estimate_tokens(text: str) -> int:
@@ -56,3 +58,11 @@ def estimate_tokens(text: str) -> int:
             for runs, weight in _WEIGHTS:
                 total += weight * sum(map(len, runs.findall(text, start, end)))
     return max(round(total), 1) if text else 0
+
+
+def estimate_again(text: str) -> int:
+    """`estimate_tokens` for a text that is likely to come again, as tool schemas and earlier messages do."""
+    return _remembered(text) if len(text) <= _MOST_REMEMBERED else estimate_tokens(text)
+
+
+_remembered = lru_cache(maxsize=1024)(estimate_tokens)

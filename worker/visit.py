@@ -29,7 +29,7 @@ from worker.prompts import (
 from worker.read_comments import ReadComments
 from worker.recall import Recall
 from worker.subtask_tool import SpawnSubtask, spawn_may_be_used
-from worker.tokens import estimate_tokens
+from worker.tokens import estimate_again, estimate_tokens
 from worker.tools.catalogue import Catalogue, schemas
 
 INSTRUCTION_SHARE = 0.4  # of the size at which compaction begins: more would leave no room to work in
@@ -45,7 +45,7 @@ def begin_visit(job: JobRun) -> None:
     for message in messages:
         message.tokens = estimate_tokens(message.content or "")
     visit = job.row["visit"] + 1
-    fixed = sum(m.tokens for m in messages) + estimate_tokens(request_text([], job.tool_schemas))
+    fixed = sum(m.tokens for m in messages) + estimate_again(request_text([], job.tool_schemas))
     job.commit(
         Checkpoint(
             Commit.VISIT,

@@ -9,7 +9,7 @@ from worker.cancel import CancelToken
 from worker.model.script import Script, ScriptedReply
 from worker.model.types import ModelReply, ModelRequest, ToolCall, Usage
 from worker.model.wire import mint_call_id
-from worker.tokens import estimate_tokens
+from worker.tokens import estimate_again, estimate_tokens
 
 PREFIX = "scripted:"
 
@@ -39,13 +39,13 @@ class ScriptedModel:
 
 def _as_reply(reply: ScriptedReply, request: ModelRequest) -> ModelReply:
     calls = tuple(ToolCall(mint_call_id(), call.name, call.arguments) for call in reply.calls)
-    prompt = json.dumps([request.messages, request.tools], ensure_ascii=False)
+    parts = [json.dumps(part, ensure_ascii=False) for part in (request.tools, *request.messages)]
     said = "".join([reply.text or "", *(call.name + call.arguments for call in calls)])
     return ModelReply(
         content=reply.text,
         tool_calls=calls,
         finish_reason=reply.finish_reason or ("tool_calls" if calls else "stop"),
-        usage=Usage(estimate_tokens(prompt), estimate_tokens(said)),
+        usage=Usage(sum(map(estimate_again, parts)), estimate_tokens(said)),
         model=request.model,
         refusal=reply.refusal,
     )

@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test security-test check lint types format test-rabbitmq real-model-test storm bench lock clean
+.PHONY: help demo test security-test check lint types format test-rabbitmq real-model-test storm soak bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,6 +70,11 @@ SEED ?=
 
 storm: .venv/.requirements-dev.txt.stamp ## kill, freeze, restart and flush everything for DURATION seconds: nothing lost, repeated, stuck
 	@$(RUN) tests.storm --duration $(DURATION) --database $(DATABASE) --broker $(BROKER) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+HOURS ?= 1
+
+soak: .venv/.requirements-dev.txt.stamp ## steady load for HOURS: memory, threads, files, connections, keys and tables stay flat
+	@nice $(RUN) tests.soak --hours $(HOURS) --database $(DATABASE) --broker $(BROKER) $(ARGS)
 
 bench: .venv/.requirements-dev.txt.stamp ## the benchmarks, with their table
 	@$(RUN) benchmarks $(ARGS)

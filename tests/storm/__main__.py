@@ -17,9 +17,9 @@ from tests.storm.site import BROKERS, DATABASES
 
 
 def main() -> int:
-    storm, only_plan = _parse()
+    storm, given = _parse()
     print(f"seed {storm.seed}", flush=True)
-    if only_plan:
+    if given.plan:
         print("\n".join(str(blow) for blow in storm.blows()))
         return 0
     session = ServerSession()
@@ -27,14 +27,14 @@ def main() -> int:
     try:
         outcome = weather_the_storm(session, storm, say=lambda text: print(text, flush=True))
         _show(storm, outcome)
-        if outcome.faults:
+        if outcome.faults or given.keep:
             print(f"what it left: {_keep(session)}")
     finally:
         session.close()
     return 1 if outcome.faults else 0
 
 
-def _parse() -> tuple[Storm, bool]:
+def _parse() -> tuple[Storm, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="python -m tests.storm")
     parser.add_argument("--duration", type=float, default=120.0, help="seconds in which blows fall")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
@@ -42,9 +42,10 @@ def _parse() -> tuple[Storm, bool]:
     parser.add_argument("--broker", choices=BROKERS, default="valkey")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--plan", action="store_true", help="print the blows and do nothing")
+    parser.add_argument("--keep", action="store_true", help="keep what it left, whatever came of it")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    return Storm(seed, given.duration, given.database, given.broker, given.workers), given.plan
+    return Storm(seed, given.duration, given.database, given.broker, given.workers), given
 
 
 def _show(storm: Storm, outcome: Outcome) -> None:

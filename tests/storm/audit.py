@@ -60,7 +60,7 @@ def unknown_outcomes(record: JobRecord) -> int:
     return sum(message.content == INTERRUPTED for message in record.messages)
 
 
-def recoveries(evidence: Evidence) -> list[float]:
+def recoveries(evidence: Evidence) -> list[tuple[float, str]]:
     """Seconds from a worker's death to the next claim of each job that it had, where nobody paused it meanwhile."""
     found = []
     for record in evidence.records.values():
@@ -73,7 +73,7 @@ def recoveries(evidence: Evidence) -> list[float]:
                 for event in record.events
             )
             if not paused:
-                found.append(following["claimed_at"] - died)
+                found.append((following["claimed_at"] - died, record.id))
     return found
 
 

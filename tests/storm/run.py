@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -141,7 +142,6 @@ def judge(
     for slot in site.slots:
         counts += slot.counts
     blows = weather.counts
-    took = recoveries(evidence)
     outcome = Outcome({}, faults, list(weather.failed))
     kinds = Counter(summary.kind for record in records for summary in record.summaries)
     states = Counter(record.row["state"] for record in records)
@@ -164,11 +164,19 @@ def judge(
         "unknown-outcome tools": str(sum(unknown_outcomes(record) for record in records)),
         "failed summaries": str(sum(record.row["summary_state"] == "failed" for record in records)),
         "calls of people that failed": str(traffic.errors),
-        "slowest recovery": f"{max(took):.1f} s of {len(took)}" if took else "none was needed",
+        "slowest recovery": _slowest(recoveries(evidence)),
         "calm after": f"{settled:.1f} s" if settled is not None else "never",
     }
     outcome.figures |= {kind: str(outcome.count(kind)) for kind in (LOST, REPEATED, STUCK)}
     return outcome
+
+
+def _slowest(took: list[tuple[float, str]]) -> str:
+    if not took:
+        return "none was needed"
+    seconds, job_id = max(took)
+    middle = statistics.median(seconds for seconds, _ in took)
+    return f"{seconds:.1f} s (job {job_id}); {middle:.1f} s in the middle of {len(took)}"
 
 
 def _told(counts: Counter[str], prefix: str) -> str:

@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test security-test check lint types format test-rabbitmq real-model-test storm soak bench lock clean
+.PHONY: help demo test security-test fuzz check lint types format test-rabbitmq real-model-test storm soak bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,11 @@ SECURITY = tests/security tests/sandbox tests/tools/test_workspace.py tests/mcp 
 
 security-test: .venv/.requirements-dev.txt.stamp ## real attacks; fails where one was left out at a sandbox level that works here
 	@$(RUN) pytest -p tests.security.guard --whole-table $(SECURITY) $(ARGS)
+
+FUZZ ?= 20000
+
+fuzz: .venv/.requirements-dev.txt.stamp ## the context's invariants over FUZZ arbitrary histories, new ones each time (part of `make test`: 1,000)
+	@FUZZ=$(FUZZ) $(RUN) pytest tests/context/test_invariants.py tests/context/test_accounting.py --timeout 0 --hypothesis-show-statistics $(ARGS)
 
 check: lint types test ## exactly what CI runs: lint, format, types, import rules (tests/test_imports.py), tests
 

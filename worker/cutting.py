@@ -49,16 +49,21 @@ def choose_cut(
     # What stood before the first reply is not a group of its own: it is taken with the first.
     before = [row for row in turns if row.seq < groups[0][0].seq]
     taken = [*before, *taken]
-    words = list(takewhile(_is_words, reversed(taken)))
-    taken = taken[: len(taken) - len(words)]
+    taken = taken[: len(taken) - _last_words(taken)]
     if len(taken) < min_to_compress:
         return None
     kept = [row for row in turns if row.seq > taken[-1].seq]
     return Cut(tuple(taken), kept[0].seq, sum(shown_tokens(row, trim_seq) for row in kept))
 
 
-def _is_words(row: Message) -> bool:
-    return row.kind == "gap" and reminder_kind(row) is None and "images" not in (row.extra or {})
+def _last_words(rows: Sequence[Message]) -> int:
+    """How many rows at the end begin with a person's words: what was said since the last reply, and reminders after it."""
+    last = list(
+        takewhile(lambda row: row.kind == "gap" and "images" not in (row.extra or {}), reversed(rows))
+    )
+    while last and reminder_kind(last[-1]) is not None:
+        last.pop()
+    return len(last)
 
 
 def grouped(turns: Sequence[Message]) -> list[list[Message]]:

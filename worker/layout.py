@@ -21,7 +21,7 @@ from typing import Any
 from storage.records import Message
 from worker.cutting import TURNS, is_trimmed, trimmed
 from worker.model.rules import REASONING, SIGNATURE
-from worker.reminders import neutral, on_the_wire
+from worker.reminders import neutral, on_the_wire, reminder_kind
 
 WireMessage = dict[str, Any]
 INHERITED = "inheritance"  # the head block that a summary stands after
@@ -51,9 +51,11 @@ def build_messages(
     system = next(row for row in rows if row.kind == "system")
     turns = [row for row in rows if row.kind in TURNS]
     summaries = [row for row in rows if row.kind == "summary"]
-    # After a compaction the turns begin with a reply; what a person said just before it joins the head.
+    # After a compaction the turns begin with a reply; what a person said just before it joins the head. What the agent
+    # was reminded of then is over: reminders stand at the tail or nowhere.
     early = [*takewhile(lambda row: row.role == "user", turns)] if summaries else []
-    head = _head([row for row in rows if row.kind == "head"], [*summaries[-1:], *early])
+    said = [row for row in early if reminder_kind(row) is None]
+    head = _head([row for row in rows if row.kind == "head"], [*summaries[-1:], *said])
     built: list[WireMessage] = [{"role": "system", "content": system.content}, head]
     results = {row.tool_call_id: row for row in turns if row.role == "tool"}
     for row in turns[len(early) :]:

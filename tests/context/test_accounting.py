@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from worker.accounting import Marks, Size, marks_column, marks_of, plausible, size_columns, size_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.context.fuzzing import thorough
+from worker.accounting import (
+    LEAST_RATIO,
+    MOST_RATIO,
+    SHRUNK,
+    SLACK,
+    Marks,
+    Size,
+    marks_column,
+    marks_of,
+    plausible,
+    size_columns,
+    size_of,
+)
 from worker.model.types import Usage
 from worker.thresholds import limits, reserve_of, worth_trying
 
@@ -75,3 +92,61 @@ def test_the_breaker() -> None:
     assert not worth_trying(1000, 1, 1000)
     assert worth_trying(1100, 1, 1000)
     assert not worth_trying(10_000, 2, 1000)
+
+
+USAGES = st.builds(
+    Usage,
+    st.one_of(st.none(), st.integers(-1, 3 * 10**6)),
+    st.one_of(st.none(), st.integers(0, 10**5)),
+    st.one_of(st.none(), st.integers(0, 10**6)),
+)
+CHANGES = st.one_of(
+    st.tuples(st.just("grown"), st.integers(0, 100_000)),
+    st.tuples(st.just("replaced"), st.integers(0, 500_000)),
+    st.tuples(st.just("counted"), USAGES),
+    st.tuples(st.just("for_another_model")),
+)
+
+
+@thorough(1_000)
+@given(st.lists(CHANGES, max_size=30))
+def test_no_endpoint_s_counts_lead_the_size_astray(changes: list[tuple[Any, ...]]) -> None:
+    """Whatever is claimed, in any order: never negative, within four times of the estimate, and the same after a restart."""
+    size = Size()
+    for name, *given_ in changes:
+        before, size = size, getattr(size, name)(*given_)
+        if name == "grown":
+            assert size.tokens >= before.tokens
+            assert size.measured == before.measured
+        elif name == "counted" and size != before:
+            assert size.tokens == size.measured > 0
+            assert size.measured >= before.measured * SHRUNK
+        elif name != "counted":
+            assert size.measured == 0
+        assert LEAST_RATIO <= size.ratio <= MOST_RATIO
+        slack = SLACK + len(changes)  # and what rounding adds
+        assert LEAST_RATIO * size.estimate - slack <= size.tokens <= MOST_RATIO * size.estimate + slack
+        kept = size_of(size_columns(size))
+        assert (kept.tokens, kept.estimate, kept.measured) == (size.tokens, size.estimate, size.measured)
+        assert kept.ratio == pytest.approx(size.ratio, abs=1e-4)
+
+
+@thorough(1_000)
+@given(
+    st.integers(1, 2_000_000),
+    st.one_of(st.none(), st.integers(1, 10**7)),
+    st.one_of(st.none(), st.integers(1, 10**7)),
+    st.booleans(),
+    st.one_of(st.just(0), st.integers(1, 10**7)),
+)
+def test_limits_in_order_and_within_the_window(
+    window: int, max_output: int | None, threshold: int | None, known: bool, ceiling: int
+) -> None:
+    """Whatever is set: the reply's room is kept, and compaction comes before the request to end, the force, the stop."""
+    found = limits(window, max_output, threshold, known=known, ceiling=ceiling)
+    assert found.stop + reserve_of(window, max_output) <= window
+    assert found.usable >= window // 2 or ceiling
+    assert found.warn <= found.usable
+    assert 1 <= found.compact
+    assert found.compact < found.ask_to_end or found.ask_to_end <= 1
+    assert found.ask_to_end <= found.force <= found.stop <= found.usable

@@ -7,32 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from storage.records import Message
-from tests.strict_endpoint.rules import Profile, check, check_prefix, parse
 from worker.agent import _stored_call
 from worker.layout import build_messages, request_text, shown_images, summary_heading
-from worker.model.rules import Rules, to_wire
-from worker.model.types import ModelRequest, ToolCall
-from worker.model.wire import encode_request
+from worker.model.types import ToolCall
 
 TOOLS = [
     {"type": "function", "function": {"name": "Read", "parameters": {"type": "object", "properties": {}}}}
 ]
-TEXT = st.text(min_size=1, max_size=30)
-ARGUMENTS = st.one_of(
-    st.sampled_from(
-        ["{}", '{"a": 1}', '{"cmd":"ls', "[]", "null", '"ls"', "", "NaN", '{"a": NaN}', '{"a":1}}']
-    ),
-    st.sampled_from(['{"a": "\\u0000 \\ud83d"}', "{" * 2000, '{"a": ' + "9" * 5000 + "}", "junk " * 1000]),
-    st.text(max_size=20),
-)
-NAMES = st.one_of(
-    st.sampled_from(["Read", "Read ", "", "mcp__x__y", "a.b c/d", "日本語", "n" * 200]), st.text(max_size=80)
-)
-CALLS = st.lists(st.tuples(NAMES, ARGUMENTS), min_size=1, max_size=5)
 
 
 @dataclass
@@ -76,74 +59,8 @@ def image(name: str) -> dict[str, Any]:
     return {"sha": f"sha of {name}", "path": name, "width": 30, "height": 20, "tokens": 85}
 
 
-@st.composite
-def transcripts(draw: st.DrawFn) -> list[list[Message]]:
-    """A valid transcript at each moment at which the model could be asked, in order."""
-    script = Transcript()
-    script.add("system", "system", draw(TEXT))
-    if draw(st.booleans()):
-        script.add("user", "head", draw(TEXT), extra={"block": "inheritance"})
-    for name in draw(st.lists(st.sampled_from(["lessons", "time", "comments", "files"]), max_size=4)):
-        script.add("user", "head", draw(TEXT), extra={"block": name})
-    script.add("user", "head", draw(TEXT), extra={"block": "instruction"})
-    moments = [list(script.rows)]
-    for _ in range(draw(st.integers(0, 4))):
-        if draw(st.booleans()):  # a call that failed, and a comment that came meanwhile
-            script.add("user", "gap", draw(TEXT))
-            moments.append(list(script.rows))
-        calls = draw(st.one_of(st.just([]), CALLS))
-        content = draw(TEXT if not calls else st.one_of(st.none(), TEXT))
-        order = draw(st.randoms(use_true_random=False))
-        script.turn(
-            content,
-            calls,
-            lambda ids, order=order: order.sample(ids, len(ids)),
-            draw(st.lists(TEXT, max_size=3)),
-            shows=draw(st.booleans()),
-        )
-        moments.append(list(script.rows))
-    return moments
-
-
 def urls_of(rows: list[Message]) -> dict[str, str]:
     return {noted["sha"]: f"data:image/png;base64,{noted['path']}" for noted in shown_images(rows)}
-
-
-def sent(rows: list[Message]) -> dict[str, Any]:
-    """The request's body as an endpoint reads it off the wire."""
-    messages = to_wire(build_messages(rows, urls_of(rows)), Rules(), "model")
-    return parse(encode_request(ModelRequest("model", messages, TOOLS, None, "job/1/1")))
-
-
-@given(transcripts())
-def test_every_request_passes_the_strict_rules(moments: list[list[Message]]) -> None:
-    """Pairing, ids, empty messages, arguments, two user messages in a row, bytes no server takes."""
-    for rows in moments:
-        body = sent(rows)
-        check(body, Profile())
-        for message in body["messages"]:
-            for made in message.get("tool_calls", ()):
-                assert made["function"]["name"].isascii()
-                assert 1 <= len(made["function"]["name"]) <= 64
-
-
-@given(transcripts())
-def test_a_request_only_grows_at_its_end(moments: list[list[Message]]) -> None:
-    """A head that is rewritten costs the provider's prompt cache, and the model its bearings."""
-    requests = [sent(rows)["messages"] for rows in moments]
-    for before, after in itertools.pairwise(requests):
-        check_prefix(before, after, Profile())
-
-
-@given(transcripts())
-def test_results_stand_in_call_order_right_after_their_calls(moments: list[list[Message]]) -> None:
-    """Results are committed as they come; a server wants them in order, and nothing between them."""
-    messages = build_messages(moments[-1])
-    for index, message in enumerate(messages):
-        ids = [made["id"] for made in message.get("tool_calls", ())]
-        answers = messages[index + 1 : index + 1 + len(ids)]
-        assert [answer["tool_call_id"] for answer in answers] == ids
-        assert [answer["content"] for answer in answers] == [f"result of {call_id}" for call_id in ids]
 
 
 def test_an_unanswered_call_is_refused() -> None:

@@ -44,13 +44,20 @@ class Shell:
         return self.printed.decode("utf-8", "replace").strip()
 
 
-# What bwrap is built on, tried without it: namespaces of one's own, and the right to mount in them.
+# What bwrap is built on, tried without it: namespaces of one's own, a user in them, and the right to mount there. (Root
+# whose container keeps CAP_SETFCAP from it gets no user there.)
 _NAMESPACES = """
-import ctypes, sys
-libc = ctypes.CDLL(None)
+import ctypes, os, sys
+libc, user = ctypes.CDLL(None), os.geteuid()
 new = 0x10000000 | 0x20000 | 0x20000000 | 0x40000000  # user, mount, pid, network
 private = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE
-sys.exit(0 if libc.unshare(new) == 0 and libc.mount(b"none", b"/", None, private, None) == 0 else 1)
+held = libc.unshare(new) == 0 and libc.mount(b"none", b"/", None, private, None) == 0
+try:
+    with open("/proc/self/uid_map", "w") as users:
+        users.write(f"1000 {user} 1")
+except OSError:
+    held = False
+sys.exit(0 if held else 1)
 """
 
 

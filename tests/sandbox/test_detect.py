@@ -88,7 +88,9 @@ def test_landlock_serves_where_bwrap_is_missing() -> None:
         Landlock(Caps())
     except SandboxUnavailable as error:
         pytest.skip(str(error))
-    assert detect(Settings(), [_missing, Landlock]).level is Level.LANDLOCK
+    sandbox = detect(Settings(), [_missing, Landlock])
+    assert sandbox.level is Level.LANDLOCK
+    assert sandbox.description.endswith("; not stronger: there is no bwrap program")
 
 
 def test_a_sandbox_that_leaks_is_not_used() -> None:

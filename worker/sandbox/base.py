@@ -95,10 +95,8 @@ class Sandbox(Protocol):
     @property
     def level(self) -> Level: ...
 
-    @property
-    def description(self) -> str:
-        """One line for people: the level, and why it is not a stronger one."""
-        ...
+    description: str
+    """One line for people: the level, and why it is not a stronger one."""
 
     def run(
         self,

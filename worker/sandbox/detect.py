@@ -39,6 +39,9 @@ def detect(
             tried.append(str(error))
             continue
         if not broken:
+            sandbox.description = "; ".join(
+                [sandbox.description, *(f"not stronger: {told}" for told in tried)]
+            )
             return sandbox
         tried.append(f"{sandbox.level} lets a command {', '.join(broken)}")
     reasons = "; ".join(tried) or "nothing to try"

@@ -40,6 +40,8 @@ class CrashPoint(StrEnum):
     RESULT_COMMITTED = "result.committed"
     TRIM_COMMITTING = "trim.committing"  # old results are shown shortened
     TRIM_COMMITTED = "trim.committed"
+    CHARGE_COMMITTING = "charge.committing"  # what a call for a summary took is the job's to pay
+    CHARGE_COMMITTED = "charge.committed"
     SWAP_COMMITTING = "swap.committing"  # a summary takes the place of what it covers
     SWAP_COMMITTED = "swap.committed"
     TRANSITION_COMMITTING = "transition.committing"  # to the next movement

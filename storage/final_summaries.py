@@ -93,20 +93,13 @@ def _choose(conn: Connection, hint: str | None, *, locking: bool) -> str | None:
 
 @dataclass(slots=True)
 class SummaryEnd:
-    """How a run ends that was to write a summary: `state` done, failed, or pending, due again after `delay` seconds.
-
-    What its model calls cost is charged to the job in any case.
-    """
+    """How a run ends that was to write a summary: `state` done, failed, or pending, due again after `delay` seconds."""
 
     state: str
     event: NewEvent | None = None
     summary: NewSummary | None = None
     delay: float = 0.0
     counts: bool = True  # as a failed attempt, where it is pending again
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-    cost_known: bool = True
 
 
 def end_summary_if_run_owns(db: Database, run: RunRef, end: SummaryEnd) -> None:
@@ -117,12 +110,7 @@ def end_summary_if_run_owns(db: Database, run: RunRef, end: SummaryEnd) -> None:
         "updated_at": wall_clock(),
         "event_seq": jobs.c.event_seq + int(end.event is not None),
         "total_summaries": jobs.c.total_summaries + int(end.summary is not None),
-        "prompt_tokens": jobs.c.prompt_tokens + end.prompt_tokens,
-        "completion_tokens": jobs.c.completion_tokens + end.completion_tokens,
-        "cost": jobs.c.cost + end.cost,
     }
-    if not end.cost_known:
-        values["cost_known"] = False
     if end.state == PENDING:
         values |= {"summary_due_at": wall_clock() + end.delay}
         values |= {"summary_attempts": jobs.c.summary_attempts + int(end.counts)}

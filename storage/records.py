@@ -136,6 +136,15 @@ class StoredImage:
 
 
 @dataclass(frozen=True, slots=True)
+class Paid:
+    """What a model call took; `cost` None where its price is not known."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class NewSummary:
     """A summary to record; its number comes from the job's row. `tokens_before`, `tokens_after`: of the context."""
 

@@ -16,6 +16,7 @@ from storage.models import jobs, runs
 from storage.records import NewEvent, RunRef
 
 SUSPECT_ATTEMPTS = 1  # a job whose run died continues with no other such job in its process
+LOST = "lost"  # the outcome of a run whose lease ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def end_run_if_expired(conn: Connection, run: RunRef) -> str | None:
     ended = conn.execute(
         sa.update(runs)
         .where(runs.c.id == run.run_id, runs.c.ended_at.is_(None), runs.c.lease_expires_at < wall_clock())
-        .values(ended_at=wall_clock(), outcome="lost")
+        .values(ended_at=wall_clock(), outcome=LOST)
         .returning(runs.c.worker)
     )
     return ended.scalar_one_or_none()

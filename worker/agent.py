@@ -136,7 +136,7 @@ def take_step(job: JobRun) -> Ending | None:
             return after_overflow(job, error)
         if turn_to_another(job, error):
             return None
-        return end_after_model_error(job, error, job.process.endpoint(request.model), Checkpoint(Commit.END))
+        return end_after_model_error(job, error, Checkpoint(Commit.END))
     except ConfigurationError as error:
         return _not_configured(job, error)
     model_answered(job.process, request.model)
@@ -179,7 +179,7 @@ def store_reply(job: JobRun, request: ModelRequest, reply: ModelReply) -> Ending
         nothing = ModelError(
             ModelErrorKind.TRANSIENT, f"the reply was empty (finish_reason {reply.finish_reason})"
         )
-        return end_after_model_error(job, nothing, job.process.endpoint(request.model), checkpoint)
+        return end_after_model_error(job, nothing, checkpoint)
     checkpoint.steps = 1
     checkpoint.messages = [_assistant_message(request.model, reply, checkpoint)]
     is_cut = reply.finish_reason == "length"

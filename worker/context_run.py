@@ -58,17 +58,14 @@ def _order(job: JobRun, plan: Plan) -> SummaryOrder:
     return SummaryOrder(
         purpose=Purpose.COMPACTION,
         task=job.instruction,
-        models=_models(job),
+        models=job.candidates,
         label=f"{job.job_id}/compaction/{job.row['epoch']}-{job.ref.run_id[:8]}",
         previous=earlier[-1] if earlier else None,
         run=job.ref,
+        pay=job.charge,
+        failures=job.row["model_failures"],
         most_tokens=min(plan.summary_tokens, usual_cap(job.window)),
     )
-
-
-def _models(job: JobRun) -> list[str]:
-    """The model that the agent asks, then the job's others."""
-    return [job.model_name, *(model for model in job.candidates if model != job.model_name)]
 
 
 def _swap(job: JobRun, plan: Plan, summary: Summary, spend: Spend) -> Ending:
@@ -78,7 +75,7 @@ def _swap(job: JobRun, plan: Plan, summary: Summary, spend: Spend) -> Ending:
     smaller = size.replaced(job.marks.fixed + message.tokens + plan.cut.kept)
     if not summary.text or smaller.tokens > plan.most_after:
         return _keep(job, "its summary would not have made it smaller", spend)
-    checkpoint = _charged(Checkpoint(Commit.SWAP, messages=[message]), spend)
+    checkpoint = Checkpoint(Commit.SWAP, messages=[message])
     checkpoint.summary = NewSummary(
         kind="compaction",
         content=summary.text,
@@ -121,8 +118,7 @@ def _after_failure(job: JobRun, error: ModelError, spend: Spend) -> Ending:
     if passing is None or failures >= MOST_FAILURES:
         return _keep(job, str(error), spend)
     reason, delay, data = passing
-    checkpoint = _charged(Checkpoint(Commit.END), spend)
-    checkpoint.values["model_failures"] = failures
+    checkpoint = Checkpoint(Commit.END, values={"model_failures": failures})
     return end(job, Event.REQUEUE, reason, data, checkpoint=checkpoint, delay=delay)
 
 
@@ -131,19 +127,7 @@ def _keep(job: JobRun, detail: str, spend: Spend, *, counts: bool = True) -> End
     marks: Marks = job.marks
     if counts:
         marks = replace(marks, useless=marks.useless + 1, useless_at=job.size.tokens)
-    checkpoint = _charged(Checkpoint(Commit.END), spend)
-    checkpoint.values |= marks_column(marks) | {"model_failures": 0}
-    checkpoint.events = [
-        NewEvent("compaction_discarded", "worker", data={"detail": detail, "calls": spend.calls})
-    ]
+    told = NewEvent("compaction_discarded", "worker", data={"detail": detail, "calls": spend.calls})
+    values = marks_column(marks) | {"model_failures": 0}
+    checkpoint = Checkpoint(Commit.END, events=[told], values=values)
     return end(job, Event.COMPRESSED, Reason.CONTEXT_KEPT, {"detail": detail}, checkpoint=checkpoint)
-
-
-def _charged(checkpoint: Checkpoint, spend: Spend) -> Checkpoint:
-    """The calls are the job's to pay, whatever came of them."""
-    checkpoint.prompt_tokens = spend.prompt_tokens
-    checkpoint.completion_tokens = spend.completion_tokens
-    checkpoint.cost = spend.cost
-    if not spend.cost_known:
-        checkpoint.values["cost_known"] = False
-    return checkpoint

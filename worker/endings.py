@@ -11,7 +11,6 @@ from jobs.reasons import Reason
 from jobs.shares import KINDS, spent
 from jobs.states import TERMINAL, Event, State, target
 from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE, SUMMARY
-from storage import registry
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database
 from storage.final_summaries import give_back_summary
@@ -23,7 +22,6 @@ MOST_MODEL_FAILURES = 8  # calls in a row that failed for a passing reason
 SUSPECT_SHARE = 0.1  # of a slice, for a job whose last run died: others like it wait for their turn
 FIRST_BACKOFF = 1.0  # seconds, doubled with each failure in a row
 LONGEST_BACKOFF = 120.0
-RATE_LIMIT_WAIT = 20.0  # where the endpoint does not say how long
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +191,13 @@ _FINAL_REASONS = {
 }
 
 
-def end_after_model_error(job: JobRun, error: ModelError, endpoint: str, checkpoint: Checkpoint) -> Ending:
+def end_after_model_error(job: JobRun, error: ModelError, checkpoint: Checkpoint) -> Ending:
     """A passing failure gives the job back with a due time, freeing the worker; any other one fails it."""
     detail = str(error)
     if error.kind in _FINAL_REASONS:
         return end(job, Event.FAIL, _FINAL_REASONS[error.kind], {"detail": detail}, checkpoint=checkpoint)
     failures = job.row["model_failures"] + 1
-    passing = passing_wait(job, error, failures, endpoint)
+    passing = passing_wait(job, error, failures)
     counts = error.kind is not ModelErrorKind.RATE_LIMIT  # a busy endpoint is no broken one
     if passing is None or (counts and failures >= MOST_MODEL_FAILURES):
         data = {"detail": f"{failures} calls in a row failed, the last one: {detail}"}
@@ -211,25 +209,18 @@ def end_after_model_error(job: JobRun, error: ModelError, endpoint: str, checkpo
 
 
 def passing_wait(
-    job: JobRun, error: ModelError, failures: int, endpoint: str | None = None
+    job: JobRun, error: ModelError, failures: int
 ) -> tuple[Reason, float, dict[str, Any]] | None:
-    """Why, how long and with which words to wait after a failure that may pass; None for one that will not.
-
-    All workers share a rate limit's cooldown, which ends when the endpoint said; only the jobs come back spread.
-    (Spread too, it would be set anew, and longer, by each job that finds it: it would never end.)
-    """
+    """Why, how long and with which words to wait after a failure that may pass; None for one that will not."""
     if error.kind in _FINAL_REASONS:
         return None
-    endpoint = endpoint or job.process.endpoint(job.model_name)
     now = job.process.db.clock()
     if error.kind is ModelErrorKind.RATE_LIMIT:
-        wait = RATE_LIMIT_WAIT if error.retry_after is None else error.retry_after
-        if error.own_limit:
-            delay = max(0.1, wait)  # the database gives turns out apart from each other
-        else:
-            registry.cool_down(job.process.db, endpoint, wait, str(error))
-            delay = _spread(wait)
-        return Reason.RATE_LIMITED, delay, {"endpoint": endpoint, "until": now + delay, "detail": str(error)}
+        wait = error.limit_wait
+        # Of a limit of ours the database gives turns out apart from each other.
+        delay = max(0.1, wait) if error.own_limit else _spread(wait)
+        told = {"endpoint": error.endpoint, "until": now + delay, "detail": str(error)}
+        return Reason.RATE_LIMITED, delay, told
     wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (failures - 1))
     delay = _spread(wait if error.retry_after is None else error.retry_after)
     return Reason.MODEL_UNAVAILABLE, delay, {"detail": str(error), "until": now + delay}

@@ -1,4 +1,5 @@
-"""Which of a job's models is asked: the first that can be, and back to it when it can be again.
+"""Which of a job's models is asked, by its agent and for its summaries: the first that can be, and back to it when it
+can be again.
 
 A model whose endpoint is down, busy for long, without credit or without a right to it is set aside for a while, for
 all jobs that have another one; a job without another waits or fails as it would. Bounded: an endpoint that fails
@@ -9,11 +10,15 @@ failures in a row.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jobs.pieces import Piece
+from jobs.settings import Settings
 from storage import registry
 from storage.records import Checkpoint, Commit, NewEvent
 from worker.model.errors import ModelError, ModelErrorKind
+from worker.model.scripted import PREFIX as SCRIPTED
 
 if TYPE_CHECKING:
     from worker.job_run import JobRun
@@ -32,9 +37,19 @@ _PASSING = (ModelErrorKind.TRANSIENT, ModelErrorKind.INTERRUPTED)
 
 def models_in(text: str) -> list[str]:
     """The models that a job's own choice names, in order: separated by commas. A script's path is one name."""
-    if text.startswith("scripted:"):
+    if text.startswith(SCRIPTED):
         return [text]
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def candidates_of(settings: Settings, chosen: str | None, piece: Piece, movement: str) -> list[str]:
+    """A job's models in order: the submitter's choice, else the movement's, else the piece's, else the installation's;
+    then the fallbacks of the settings. A script has no other: what it says is the test, or the demo."""
+    own = models_in(chosen or "") or list(piece.movement(movement).models or piece.models or ())
+    own = own or ([settings.model] if settings.model else [])
+    if not own or own[0].startswith(SCRIPTED):
+        return own[:1]
+    return list(dict.fromkeys([*own, *settings.fallback_models]))
 
 
 def pick(process: WorkerProcess, candidates: list[str]) -> str:
@@ -88,24 +103,35 @@ def _commit_switch(job: JobRun, before: str, chosen: str) -> None:
 
 def turn_to_another(job: JobRun, error: ModelError) -> bool:
     """True: the failed model is set aside and another one is to be asked. False: the failure is the job's to bear."""
-    process, failed = job.process, job.model_name
-    others = [model for model in job.candidates if model != failed]
-    if not any(wait_for(process, model) == 0 for model in others):
-        return False
     failures = job.row["model_failures"] + 1
     if failures >= MOST_FAILURES_BEFORE:
+        return False
+    if not set_aside(job.process, job.model_name, job.candidates, error, failures):
+        return False
+    if error.kind is not ModelErrorKind.RATE_LIMIT:
+        job.commit(Checkpoint(Commit.GAP, values={"model_failures": failures}))
+    return True
+
+
+def set_aside(
+    process: WorkerProcess, failed: str, candidates: Sequence[str], error: ModelError, failures: int
+) -> bool:
+    """Sets the failed model aside, for all jobs that have another; `failures` are those in a row, this one included.
+
+    False: no other can be asked now, another would not help, or it is too early. Raises StorageError.
+    """
+    if not any(wait_for(process, model) == 0 for model in candidates if model != failed):
         return False
     seconds = _aside_seconds(process, failed, error, failures)
     if seconds is None:
         return False
-    key = process.endpoint(failed)
-    # A busy endpoint is so for everybody; the others only for jobs that can do without it.
-    name = key if error.kind is ModelErrorKind.RATE_LIMIT else key + ASIDE
-    registry.cool_down(process.db, name, seconds, str(error))
+    key = name = process.endpoint(failed)
+    if error.kind is not ModelErrorKind.RATE_LIMIT:
+        # A busy endpoint is so for everybody, and they know; the others only for jobs that can do without it.
+        name = key + ASIDE
+        registry.cool_down(process.db, name, seconds, str(error))
     process.cooldowns = {**process.cooldowns, name: time.monotonic() + seconds}
     process.aside_reasons[key] = str(error)
-    if error.kind is not ModelErrorKind.RATE_LIMIT:
-        job.commit(Checkpoint(Commit.GAP, values={"model_failures": failures}))
     return True
 
 

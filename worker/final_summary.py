@@ -15,9 +15,8 @@ from typing import Any
 
 from jobs.errors import ConfigurationError
 from jobs.inheritance import LONGEST_WAIT, go_on_if_ready, let_followers_go_on
-from jobs.pieces import Piece, thaw
+from jobs.pieces import thaw
 from jobs.reasons import explain
-from jobs.settings import Settings
 from jobs.wakeups import CONTEXT_QUEUE, SUMMARY
 from storage import jobs as job_store
 from storage import transcript
@@ -38,12 +37,12 @@ from storage.inheritance import followers_to_go_on
 from storage.jobs import LockedJob
 from storage.records import Message, NewEvent, NewSummary, RunRef
 from storage.runs import count_live_runs
+from storage.spending import charge_if_run_owns
 from worker.cancel import Cancelled
-from worker.fallback import models_in
+from worker.fallback import candidates_of
 from worker.layout import INHERITED
 from worker.live import LiveRun
 from worker.model.errors import ModelError, ModelErrorKind
-from worker.model.scripted import PREFIX as SCRIPTED
 from worker.process import WorkerProcess
 from worker.summarising import Purpose, Spend, SummaryOrder, summarise
 
@@ -52,7 +51,6 @@ log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 5  # failed calls and dead workers together
 FIRST_BACKOFF = 2.0  # seconds, doubled with each failed attempt
 LONGEST_BACKOFF = 60.0
-RATE_LIMIT_WAIT = 20.0  # where the endpoint does not say how long
 PAGE = 200  # transcript rows in memory at a time
 PROBLEM_CHARS = 500
 _MAY_PASS = (ModelErrorKind.TRANSIENT, ModelErrorKind.INTERRUPTED, ModelErrorKind.RATE_LIMIT)
@@ -114,38 +112,41 @@ def _commit(process: WorkerProcess, ref: RunRef, end: SummaryEnd) -> None:
 
 def _work(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -> SummaryEnd | None:
     """Writes the summary; whatever stops it becomes an end. None: the run may write nothing more."""
-    spend = Spend()
     try:
-        end = _summarised(process, live, row, spend)
+        return _summarised(process, live, row)
     except Cancelled as stopped:
         if (
             stopped.reason != "shutdown"
         ):  # lease_lost: by an outage, if it is still ours when the database is back
             process.give_back_later(live.ref.run_id)
             return None
-        end = SummaryEnd(PENDING, counts=False)
+        return SummaryEnd(PENDING, counts=False)
     except ModelError as error:
-        end = _after_model_error(row, error)
+        return _after_model_error(row, error)
     except ConfigurationError as error:
-        end = _failed(row, f"{error} ({error.hint})" if error.hint else str(error))
+        return _failed(row, f"{error} ({error.hint})" if error.hint else str(error))
     except (LeaseLost, StorageError):
         raise
     except Exception as error:
         log.exception("the summary of job %s failed inside Sostenuto", row["id"])
-        end = _again_or_failed(row, f"{type(error).__name__}: {error}", None)
-    for name in ("prompt_tokens", "completion_tokens", "cost", "cost_known"):
-        setattr(end, name, getattr(spend, name))
-    return end
+        return _again_or_failed(row, f"{type(error).__name__}: {error}", None)
 
 
-def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any], spend: Spend) -> SummaryEnd:
+def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -> SummaryEnd:
     instruction, frozen = job_store.get_inputs(process.db, row["id"])
-    models = summary_models(row, thaw(frozen), process.settings)
+    models = candidates_of(process.settings, row["model"], thaw(frozen), row["movement"])
     if not models:
         raise ConfigurationError("no model is set", hint="set SOSTENUTO_MODEL")
     order = SummaryOrder(
-        Purpose.FINAL, task=instruction, models=models, label=f"{row['id']}/final/{live.ref.run_id[:8]}"
+        Purpose.FINAL,
+        task=instruction,
+        models=models,
+        label=f"{row['id']}/final/{live.ref.run_id[:8]}",
+        run=live.ref,
+        pay=lambda paid: charge_if_run_owns(process.db, live.ref, paid),
+        failures=row["summary_attempts"],
     )
+    spend = Spend()
     summary = summarise(process, live.cancel, _rows(process, row), order, spend)
     last = row["total_messages"]
     made = NewSummary(
@@ -162,15 +163,6 @@ def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any], s
     )
     data = {"tokens": summary.tokens, "model": summary.model, "calls": spend.calls, "cost": spend.cost}
     return SummaryEnd(DONE, NewEvent("summary_done", "worker", data=data), made)
-
-
-def summary_models(row: Mapping[str, Any], piece: Piece, settings: Settings) -> list[str]:
-    """The models to ask, best first: the job's own, the fallbacks, the installation's. A scripted job asks no other."""
-    movement = piece.movement(row["movement"])
-    own = models_in(row["model"] or "") or [*(movement.models or piece.models or ())]
-    if own and own[0].startswith(SCRIPTED):
-        return own[:1]
-    return list(dict.fromkeys(name for name in (*own, *settings.fallback_models, settings.model) if name))
 
 
 def _rows(process: WorkerProcess, row: Mapping[str, Any]) -> Iterator[Message]:
@@ -199,20 +191,17 @@ def ending_in_words(row: Mapping[str, Any]) -> str:
 def _after_model_error(row: Mapping[str, Any], error: ModelError) -> SummaryEnd:
     if error.kind not in _MAY_PASS:
         return _failed(row, str(error))
-    return _again_or_failed(
-        row, str(error), error.retry_after, limited=error.kind is ModelErrorKind.RATE_LIMIT
-    )
+    if error.kind is ModelErrorKind.RATE_LIMIT:  # a busy endpoint is no broken one
+        return SummaryEnd(PENDING, delay=max(0.1, error.limit_wait) * random.uniform(1.0, 1.2), counts=False)
+    return _again_or_failed(row, str(error), error.retry_after)
 
 
-def _again_or_failed(
-    row: Mapping[str, Any], problem: str, wait: float | None, *, limited: bool = False
-) -> SummaryEnd:
+def _again_or_failed(row: Mapping[str, Any], problem: str, wait: float | None) -> SummaryEnd:
     attempts = row["summary_attempts"] + 1
     if attempts >= MOST_ATTEMPTS:
         return _failed(row, f"{attempts} attempts failed, the last one: {problem}")
     if wait is None:
-        backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (attempts - 1))
-        wait = max(backoff, RATE_LIMIT_WAIT) if limited else backoff
+        wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (attempts - 1))
     delay = max(0.1, wait) * random.uniform(1.0, 1.2)
     data = {"attempt": attempts, "problem": problem[:PROBLEM_CHARS], "again_in": round(delay, 1)}
     return SummaryEnd(PENDING, NewEvent("summary_retry", "worker", data=data), delay=delay)

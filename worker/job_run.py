@@ -13,10 +13,11 @@ from jobs.workspace import workspace_path
 from storage import jobs as job_store
 from storage import transcript
 from storage.checkpoints import commit_if_run_owns
-from storage.records import Checkpoint, Committed, Message, RunRef
+from storage.records import Checkpoint, Committed, Message, Paid, RunRef
+from storage.spending import charge_if_run_owns
 from storage.text import clean_json
 from worker.accounting import Marks, Size, marks_of, size_columns, size_of
-from worker.fallback import models_in, pick
+from worker.fallback import candidates_of, pick
 from worker.live import LiveRun
 from worker.model.profiles import Profile
 from worker.thresholds import Limits, limits, reserve_of
@@ -102,13 +103,8 @@ class JobRun:
 
     @property
     def candidates(self) -> list[str]:
-        """In order: the submitter's choice, else the movement's, else the piece's, else the installation's; then
-        the fallbacks of the settings."""
-        settings = self.process.settings
-        chosen = models_in(self.row["model"] or "")
-        chosen = chosen or list(self.movement.models or self.piece.models or ())
-        chosen = chosen or ([settings.model] if settings.model else [])
-        return list(dict.fromkeys([*chosen, *settings.fallback_models])) if chosen else []
+        """The job's models, best first."""
+        return candidates_of(self.process.settings, self.row["model"], self.piece, self.row["movement"])
 
     @property
     def profile(self) -> Profile:
@@ -176,6 +172,14 @@ class JobRun:
             self.process.wake(committed.woken_parent)
         self._take_over(checkpoint, committed)
         return committed
+
+    def charge(self, paid: Paid) -> None:
+        """Commits what a call for a summary took. Raises LeaseLost, StorageError."""
+        charge_if_run_owns(self.process.db, self.ref, paid)
+        self.row["prompt_tokens"] += paid.prompt_tokens
+        self.row["completion_tokens"] += paid.completion_tokens
+        self.row["cost"] += paid.cost or 0.0
+        self.row["cost_known"] &= paid.cost is not None
 
     def account(self, checkpoint: Checkpoint) -> None:
         """Adds what is appended to the context's size, unless the checkpoint sets the size itself."""

@@ -79,19 +79,29 @@ class WorkerProcess:
         return self.installation.wakeups
 
     def ask(self, request: ModelRequest, cancel: CancelToken, run: RunRef | None = None) -> ModelReply:
-        """One model call. Raises ModelError, at once for an endpoint in cooldown or whose limits are reached; Cancelled.
+        """One model call. Raises ModelError, at once for an endpoint in cooldown or whose limits are reached; Cancelled;
+        StorageError.
 
-        `run` is whose call it is: without one the limits of the settings are not kept.
+        `run` is whose call it is: without one the limits of the settings are not kept. A rate limit is told to all
+        workers. Its cooldown ends when the endpoint said, only the jobs come back spread: spread too, it would be set
+        anew, and longer, by each job that finds it, and never end.
         """
         endpoint = self.endpoint(request.model)
         left = self.cooldowns.get(endpoint, 0.0) - time.monotonic()
         if left > 0:
-            raise ModelError(ModelErrorKind.RATE_LIMIT, f"{endpoint} is in cooldown", retry_after=left)
+            limit = f"{endpoint} is in cooldown"
+            raise ModelError(ModelErrorKind.RATE_LIMIT, limit, retry_after=left, endpoint=endpoint)
         profile = self.models.profile(request.model)
-        with turn_at(self.db, profile, run, request.expected_tokens, self.wake) as turn:
-            reply = self.models.complete(request, cancel)
-            usage = reply.usage
-            turn.tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) or None
+        try:
+            with turn_at(self.db, profile, run, request.expected_tokens, self.wake) as turn:
+                reply = self.models.complete(request, cancel)
+                usage = reply.usage
+                turn.tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) or None
+        except ModelError as error:
+            error.endpoint = endpoint
+            if error.kind is ModelErrorKind.RATE_LIMIT and not error.own_limit:
+                registry.cool_down(self.db, endpoint, error.limit_wait, str(error))
+            raise
         return reply
 
     def profile(self, model: str) -> Profile:

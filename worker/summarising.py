@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,8 +18,9 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from jobs.errors import ConfigurationError
-from storage.records import Message, RunRef
+from storage.records import Message, Paid, RunRef
 from worker.cancel import CancelToken
+from worker.fallback import model_answered, pick, set_aside
 from worker.flattening import Entry, flatten, shortened
 from worker.job_run import UNKNOWN_WINDOW
 from worker.language import is_japanese
@@ -58,18 +59,23 @@ class Purpose(StrEnum):
 
 @dataclass(slots=True)
 class Spend:
-    """What calls cost. Filled as they are made, so that those before a failure are charged, too."""
+    """What the calls for a summary took together."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
-    cost_known: bool = True
     calls: int = 0
+
+    def add(self, paid: Paid) -> None:
+        self.prompt_tokens += paid.prompt_tokens
+        self.completion_tokens += paid.completion_tokens
+        self.cost += paid.cost or 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryOrder:
-    """What is to be summarised for whom. `models` are tried in order; `label` begins with the job's id."""
+    """What is to be summarised for whom. `models` are asked as `worker.fallback` has it; `label` begins with the job's
+    id. `pay` hears at once what each call took: whatever becomes of the summary, that was paid."""
 
     purpose: Purpose
     task: str
@@ -78,6 +84,8 @@ class SummaryOrder:
     previous: str | None = None  # the summary so far: it is carried on
     most_tokens: int | None = None  # of the summary; default: an eighth of the window, at most 4,000
     run: RunRef | None = None  # whose calls they are, for the limits of endpoints
+    pay: Callable[[Paid], None] | None = None
+    failures: int = 0  # calls in a row that failed in earlier runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +104,8 @@ def summarise(
     """The summary of `rows`, and of `order.previous`, in the language of the task. Every row went into a request.
 
     Rows with nothing to tell need no call: the previous summary is returned. `spend` tells of every call that was
-    made, also where this raises: ModelError when each model failed, or nothing smaller can be asked; Cancelled;
-    ConfigurationError for a model or a prompt file that cannot be used. Writes nothing about the job.
+    made, also where this raises: ModelError when a failure is to be waited out, no model is left or nothing smaller can
+    be asked; Cancelled; ConfigurationError for a model or a prompt file that cannot be used; what `order.pay` raises.
     """
     writer = _Writer(process, cancel, order, spend)
     queue = _Queue(flatten(rows))
@@ -148,16 +156,13 @@ class _Writer:
         self._cancel = cancel
         self._order = order
         self._spend = spend
-        self._models = deque(order.models)
+        self._models = list(order.models)
+        self.model = pick(process, self._models)
         self._share = FIRST_SHARE
         self._failures = 0
         self._window = min(LARGEST_WINDOW, *(window_of(process, model) for model in order.models))
         self._most = min(order.most_tokens or usual_cap(self._window), MOST_SUMMARY)
         self._japanese = is_japanese(order.task)
-
-    @property
-    def model(self) -> str:
-        return self._models[0]
 
     def room(self, summary: str | None) -> int:
         """Tokens for the conversation in the next request. Raises ModelError where that is too little to go on."""
@@ -175,15 +180,14 @@ class _Writer:
         room = self.room(summary)
         conversation = "\n\n".join(entry.within(room).text for entry in part)
         prompt = self._prompt()
+        told = self._told(conversation, summary)
         request = ModelRequest(
             model=self.model,
-            messages=[
-                {"role": "system", "content": prompt},
-                {"role": "user", "content": self._told(conversation, summary)},
-            ],
+            messages=[{"role": "system", "content": prompt}, {"role": "user", "content": told}],
             tools=[],
             max_output_tokens=self._output(),
             label=f"{self._order.label}.{self._spend.calls}",
+            expected_tokens=estimate_tokens(prompt + told),
         )
         try:
             reply = self._ask(request)
@@ -193,32 +197,38 @@ class _Writer:
             self._after_failure(error)
             return None
         self._failures = 0
+        model_answered(self._process, self.model)
         return self._capped(text)
 
     def _ask(self, request: ModelRequest) -> ModelReply:
         self._spend.calls += 1
         reply = self._process.ask(request, self._cancel, self._order.run)
-        told = "\n".join(message["content"] for message in request.messages)
-        prompt = reply.usage.prompt_tokens or estimate_tokens(told)
+        prompt = reply.usage.prompt_tokens or request.expected_tokens
         completion = reply.usage.completion_tokens or estimate_tokens(reply.content or "")
         price = self._process.profile(request.model).price
-        cost = cost_at(price, prompt, completion, reply.usage.cached_tokens)
-        self._spend.prompt_tokens += prompt
-        self._spend.completion_tokens += completion
-        self._spend.cost += cost or 0.0
-        self._spend.cost_known &= cost is not None
+        paid = Paid(prompt, completion, cost_at(price, prompt, completion, reply.usage.cached_tokens))
+        self._spend.add(paid)
+        if self._order.pay is not None:
+            self._order.pay(paid)
         return reply
 
     def _after_failure(self, error: ModelError) -> None:
-        """Less the next time, or the next model; raises the error where there is neither."""
+        """Less the next time, or another model; raises the error where there is neither, or it may pass soon."""
         self._failures += 1
         if error.kind in _SMALLER_HELPS and self._failures <= MOST_FAILURES:
             self._share *= NEXT_SHARE
-        elif len(self._models) > 1:
-            self._models.popleft()
-            self._failures = 0
-        else:
+            return
+        if isinstance(error, NoSummary) or error.kind is ModelErrorKind.OVERFLOW:
+            # It answers, only not with a summary of this: no reason for other jobs to leave it alone.
+            self._models.remove(self.model)
+            if not self._models:
+                raise error
+        elif not set_aside(
+            self._process, self.model, self._models, error, self._order.failures + self._failures
+        ):
             raise error
+        self.model = pick(self._process, self._models)
+        self._failures = 0
 
     def _output(self) -> int:
         """The longest answer: the summary, and as much again for models that think first."""
@@ -249,7 +259,7 @@ class _Writer:
         """What is about as long as the conversation summarises nothing; cut at the cap, it would only lose its end."""
         given = estimate_tokens(conversation)
         if given > 2 * self._most and estimate_tokens(text) > given * ECHO_SHARE:
-            raise ModelError(ModelErrorKind.BAD_REQUEST, "the summary is as long as what it was to summarise")
+            raise NoSummary(ModelErrorKind.BAD_REQUEST, "the summary is as long as what it was to summarise")
 
     def _capped(self, text: str) -> str:
         if estimate_tokens(text) <= self._most:
@@ -257,18 +267,22 @@ class _Writer:
         return text[: prefix_that_fits(text, self._most - estimate_tokens(_CUT))] + _CUT
 
 
+class NoSummary(ModelError):
+    """The model answered, and not with a summary."""
+
+
 _SMALLER_HELPS = (ModelErrorKind.OVERFLOW, ModelErrorKind.INTERRUPTED)
 
 
 def _text_of(reply: ModelReply) -> str:
-    """The summary in a reply. Raises ModelError (INTERRUPTED) where there is none: the attempt failed."""
+    """The summary in a reply. Raises NoSummary where there is none: the attempt failed."""
     if reply.refusal or reply.finish_reason == "content_filter":
-        raise ModelError(ModelErrorKind.BAD_REQUEST, "the model refused to write a summary")
+        raise NoSummary(ModelErrorKind.BAD_REQUEST, "the model refused to write a summary")
     text = _THOUGHTS.sub("", reply.content or "", count=1).strip()
     if reply.tool_calls or _CALL_AS_TEXT.match(text):
-        raise ModelError(ModelErrorKind.INTERRUPTED, "the model called a tool instead of writing a summary")
+        raise NoSummary(ModelErrorKind.INTERRUPTED, "the model called a tool instead of writing a summary")
     if not text:
-        raise ModelError(ModelErrorKind.INTERRUPTED, "the model's summary was empty")
+        raise NoSummary(ModelErrorKind.INTERRUPTED, "the model's summary was empty")
     return text
 
 

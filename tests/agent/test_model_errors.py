@@ -12,8 +12,9 @@ import pytest
 from storage import registry
 from tests.agent.stage import COMPLETE, MODEL, Stage, call, calls
 from tests.strict_endpoint import HttpFailure, StreamFailure
-from worker.endings import LONGEST_BACKOFF, MOST_MODEL_FAILURES, RATE_LIMIT_WAIT
+from worker.endings import LONGEST_BACKOFF, MOST_MODEL_FAILURES
 from worker.job_run import JobRun
+from worker.model.errors import RATE_LIMIT_WAIT
 from worker.visit import load_tools
 
 DOWN = HttpFailure(500, {"error": {"message": "boom"}})

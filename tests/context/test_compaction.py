@@ -284,7 +284,7 @@ def test_pause_cancel_and_resume_while_compressing(stage: Stage) -> None:
 
 
 def test_a_compaction_whose_job_was_taken_writes_nothing(stage: Stage) -> None:
-    """A zombie: while the summariser thinks, its job is paused; the summary comes too late and changes nothing."""
+    """While the summariser thinks, its job is paused: the summary comes too late and changes nothing, but was paid."""
     small_window(stage, compression={"keep_recent": 4})
     fill(stage, 300)
     paused: list[str] = []
@@ -305,6 +305,7 @@ def test_a_compaction_whose_job_was_taken_writes_nothing(stage: Stage) -> None:
     unchanged = ("tail_seq", "summary_seq", "total_messages", "total_summaries", "context_tokens", "epoch")
     assert [after[name] for name in unchanged] == [before[name] for name in unchanged]
     assert summaries(stage, job_id) == []
+    assert after["prompt_tokens"] == before["prompt_tokens"] + stage.endpoint.requests[-1].prompt_tokens
 
 
 def test_a_parked_call_is_never_compacted(stage: Stage) -> None:

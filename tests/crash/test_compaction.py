@@ -22,6 +22,8 @@ CONTEXT_POINTS = {
     "claim.committed": 0,
     "model.calling": 0,
     "model.replied": 1,
+    "charge.committing": 1,
+    "charge.committed": 1,
     "swap.committing": CALLS,
     "swap.committed": 0,
 }

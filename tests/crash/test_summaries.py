@@ -19,6 +19,8 @@ FINAL_POINTS = {
     "claim.committed": 0,
     "model.calling": 0,
     "model.replied": 1,
+    "charge.committing": 1,
+    "charge.committed": 1,
     "summary.committing": 1,
     "summary.committed": 0,
 }

@@ -9,7 +9,8 @@ import pytest
 from jobs.states import State
 from storage.errors import LeaseLost
 from storage.final_summaries import SummaryEnd, claim_summary, end_summary_if_run_owns, final_summary
-from storage.records import NewEvent, NewSummary, RunRef
+from storage.records import NewEvent, NewSummary, Paid, RunRef
+from storage.spending import charge_if_run_owns
 from tests.agent.stage import COMPLETE, PowerCut, Stage, call, calls, go
 from tests.inherit.family import (
     KEY,
@@ -162,6 +163,7 @@ def test_another_model_is_asked_where_the_jobs_own_fails(stage: Stage) -> None:
         asked.append(request.body["model"])
         return NO_KEY if request.body["model"] == "its-own" else SUMMARY
 
+    stage.restart(fallback_models=["test-model"])
     job_id = ended(stage, model="its-own")
     write_summary(stage, mind, mind)
     assert asked == ["its-own", "test-model"]
@@ -175,8 +177,10 @@ def test_a_tool_call_is_no_summary(stage: Stage) -> None:
 
 
 def test_a_retry_voids_a_summary_that_is_being_written(stage: Stage) -> None:
-    """The run that writes it is fenced: what it brings is refused, and it is stopped at the next look."""
+    """The run that writes it is fenced: what it brings is refused, but for what it paid; it stops at the next look."""
+    stage.restart(prices={"*": {"input": 1, "output": 10}})
     job_id = ended(stage, go("ABORT", "no use"))
+    before = stage.row(job_id)
 
     def retried_meanwhile(_: ChatRequest) -> Answer:
         stage.retry(job_id)
@@ -187,6 +191,8 @@ def test_a_retry_voids_a_summary_that_is_being_written(stage: Stage) -> None:
     row = stage.row(job_id)
     assert (row["state"], row["summary_state"], row["summary_run_id"]) == (State.QUEUED, "none", None)
     assert count_summaries(stage, job_id) == 0
+    assert row["prompt_tokens"] == before["prompt_tokens"] + stage.endpoint.requests[-1].prompt_tokens
+    assert row["cost"] > before["cost"]
     assert summary_runs(stage, job_id) == ["voided"]
     stage.tell(COMPLETE)
     stage.run()
@@ -245,11 +251,12 @@ def test_a_dead_writers_summary_is_taken_back_and_written_by_another(stage: Stag
         "done",
         NewEvent("summary_done", "worker"),
         NewSummary("final", "too late", None, 1, 2, 2, 3),
-        cost=9.0,
     )
     before = stage.row(job_id)
     with pytest.raises(LeaseLost):
         end_summary_if_run_owns(db, RunRef("dead", job_id), zombie)
+    with pytest.raises(LeaseLost):
+        charge_if_run_owns(db, RunRef("dead", job_id), Paid(1, 1, 9.0))
     assert stage.row(job_id) == before
     assert [summary.content for summary in summaries_of(stage, job_id)] == [SUMMARY.text]
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from storage.errors import SostenutoError
 
+RATE_LIMIT_WAIT = 20.0  # seconds, where an endpoint does not say how long
 MAX_DETAIL = 300  # characters of the endpoint's own text in an error message
 
 
@@ -58,7 +59,8 @@ class ModelError(SostenutoError):
     the code found in an error that came with status 200. `capability` names what a CAPABILITY error is about:
     "images", "tools", "reasoning", "system", "user_after_tool", "parallel_calls", "ids", "null_content", "streaming",
     "max_output" or "parameter". `numbers` are the tokens that the endpoint's words tell. `own_limit`: a limit of the
-    operator's settings was reached, nothing was asked.
+    operator's settings was reached, nothing was asked. `endpoint` is what the cooldown of the model that failed is
+    shared by, where a worker process asked it.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ModelError(SostenutoError):
         hint: str | None = None,
         numbers: Numbers | None = None,
         own_limit: bool = False,
+        endpoint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint or _HINTS[kind])
         self.kind = kind
@@ -80,6 +83,12 @@ class ModelError(SostenutoError):
         self.capability = capability
         self.numbers = numbers or Numbers()
         self.own_limit = own_limit
+        self.endpoint = endpoint
+
+    @property
+    def limit_wait(self) -> float:
+        """Seconds until a rate limit is over, as far as is known."""
+        return RATE_LIMIT_WAIT if self.retry_after is None else self.retry_after
 
 
 # What a terminal would act on: C0, DEL, C1, line separators, direction overrides; and lone surrogates.

@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from jobs.broker import answers
 from jobs.errors import SostenutoError
 from jobs.installation import broker_url
+from jobs.listening import knock, listening_addresses, reaches_others
 from jobs.settings import MEGABYTE, Settings
 from storage import migrate, registry
 from storage.engine import Database
 
-SANDBOX_SECONDS = 60
+CHILD_SECONDS = 60
+
 FRESH_SECONDS = 60.0
 LITTLE_DISK, NO_DISK = 1024 * MEGABYTE, 100 * MEGABYTE
 
@@ -44,15 +47,28 @@ class Finding:
     hint: str | None = None
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
-    """All findings, in the order in which one would mend them. Changes nothing; takes a few seconds at most."""
-    names = ("sostenuto", "celery", "sqlalchemy", "pydantic")
+def examine(settings: Settings, *, web_port: int, ask_model: bool = False) -> Iterator[Finding]:
+    """All findings, in the order in which one would mend them. Changes nothing; takes a few seconds at most, and with
+    `ask_model` as long as the model takes for a word."""
+    names = (
+        "sostenuto",
+        "celery",
+        "kombu",
+        "redis",
+        "sqlalchemy",
+        "psycopg",
+        "pydantic",
+        "fastapi",
+        "openai",
+        "mcp",
+    )
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     yield Finding("versions", Verdict.OK, f"{versions}, python {sys.version.split()[0]}")
     yield from _data_folder(settings)
     yield from _database(settings)
     yield _broker(settings)
-    yield _model(settings)
+    yield from _web(web_port)
+    yield _model(settings, ask=ask_model)
     yield _sandbox()
 
 
@@ -112,28 +128,67 @@ def _broker(settings: Settings) -> Finding:
     )
 
 
-def _model(settings: Settings) -> Finding:
+def _web(port: int) -> Iterator[Finding]:
+    gate = knock(port)
+    if gate is None:
+        yield Finding(
+            "web", Verdict.OK, f"no server answers at port {port} (look at another one with --web-port)"
+        )
+        return
+    if not gate.is_sostenuto:
+        yield Finding("web", Verdict.OK, f"what answers at port {port} is another program")
+        return
+    if gate.open_routes:
+        told = f"it answers a stranger at port {port}: {', '.join(gate.open_routes)}"
+        yield Finding("web auth", Verdict.BAD, told, "stop it, and see what was put before sostenuto web")
+    else:
+        yield Finding("web auth", Verdict.OK, "strangers and foreign host names are refused")
+    remote = [address for address in listening_addresses(port) or () if reaches_others(address)]
+    if remote:
+        hint = "stop it and start it without --host, behind a proxy with TLS where others are to reach it"
+        told = f"it listens at {', '.join(remote)}, port {port}, where other machines reach it in plain HTTP"
+        yield Finding("web bind", Verdict.BAD, told, hint)
+    else:
+        yield Finding("web bind", Verdict.OK, f"it listens on this machine alone, port {port}")
+
+
+def _model(settings: Settings, *, ask: bool) -> Finding:
     if settings.model is None:
         return Finding("model", Verdict.WARNING, "none is configured", "set SOSTENUTO_MODEL")
-    return Finding("model", Verdict.OK, f"{settings.model} (not asked)")
+    if not ask:
+        return Finding("model", Verdict.OK, f"{settings.model} (not asked; --ask-model does)")
+    told = _told_by("worker.model", settings.model_total_timeout + CHILD_SECONDS)
+    if isinstance(told, str):
+        return Finding("model", Verdict.BAD, f"it could not be asked: {told}", "sostenuto worker tells more")
+    verdict = {None: Verdict.OK, "capability": Verdict.WARNING, "rate_limit": Verdict.WARNING}.get(
+        told["kind"]
+    )
+    return Finding("model", verdict or Verdict.BAD, f"{settings.model}: {told['text']}", told["hint"])
+
+
+def _told_by(module: str, seconds: float) -> dict[str, Any] | str:
+    """What a module of the worker's tells in one line of JSON; a text where it told nothing.
+
+    As a process: the worker's part is not imported here, and is tried from a process like a worker's.
+    """
+    command = [sys.executable, "-P", "-m", module]
+    try:
+        ran = subprocess.run(command, capture_output=True, timeout=seconds, check=True)
+        told: dict[str, Any] = json.loads(ran.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return type(error).__name__
+    return told
 
 
 def _sandbox() -> Finding:
-    # As a process: the sandbox is the worker's part, and is proven from a process like a worker's.
-    command = [sys.executable, "-P", "-m", "worker.sandbox"]
-    try:
-        ran = subprocess.run(command, capture_output=True, timeout=SANDBOX_SECONDS, check=True)
-        told = json.loads(ran.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    told = _told_by("worker.sandbox", CHILD_SECONDS)
+    if isinstance(told, str):
         return Finding(
-            "sandbox",
-            Verdict.BAD,
-            f"it could not be tried: {type(error).__name__}",
-            "sostenuto worker tells more",
+            "sandbox", Verdict.BAD, f"it could not be tried: {told}", "sostenuto worker tells more"
         )
     verdict = {"bwrap": Verdict.OK, "none": Verdict.BAD}.get(told["level"], Verdict.WARNING)
     hint = {
         "none": "unset SOSTENUTO_ALLOW_UNSANDBOXED",
-        "landlock": "install bubblewrap for the stronger level",
+        "landlock": "install bubblewrap and allow user namespaces for the stronger level",
     }
     return Finding("sandbox", verdict, told["description"], told["hint"] or hint.get(told["level"]))

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.installation import Installation
+from jobs.listening import listening_addresses
 from storage import registry
 from storage.engine import Database
+from tests.api.conftest import serving
 from tests.cli.conftest import Cli
+from tests.jobs.conftest import db, installation
+from tests.servers.workers import CommandFactory
+from tests.strict_endpoint import Answer, HttpFailure, Reply, StrictEndpoint
+
+__all__ = ["db", "installation"]
 
 
 def _findings(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -62,3 +73,86 @@ def test_a_database_with_a_password_is_told_without_it(cli: Cli, monkeypatch: py
     assert told.code == 1
     assert _findings(told.data, "database")[0]["verdict"] == "bad"
     assert "canary-password" not in told.out + told.err
+
+
+def test_a_web_server_in_order(cli: Cli, installation: Installation) -> None:
+    cli("list")  # makes the database
+    for url in serving(installation):
+        data = cli("doctor", "--json", "--web-port", url.rpartition(":")[2]).data
+        assert {finding["name"]: finding["verdict"] for finding in _findings(data, "web")} == {
+            "web auth": "ok",
+            "web bind": "ok",
+        }
+
+
+class _Open(BaseHTTPRequestHandler):
+    """A Sostenuto whose gate somebody took away."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: it would go into the test's output."""
+
+
+def test_a_server_that_lets_strangers_in_is_unsafe(cli: Cli) -> None:
+    cli("list")  # makes the database
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Open) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        told = cli("doctor", "--json", "--web-port", str(server.server_port))
+        server.shutdown()
+    [auth, bind] = _findings(told.data, "web")
+    assert told.code == 1
+    assert (auth["verdict"], bind["verdict"]) == ("bad", "ok")
+    assert "/api/jobs, /api/audit, /, a foreign Host header" in auth["text"]
+
+
+def test_a_server_that_other_machines_reach_is_unsafe(
+    cli: Cli, worker_process: CommandFactory, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("list")  # makes the database
+    everywhere = "0.0.0.0"  # noqa: S104  what this is about
+    web = worker_process.run("web", "--host", everywhere, "--allow-remote", "--port", str(free_port))
+    web.wait_for_log("listening on")
+    told = cli("doctor", "--json", "--web-port", str(free_port))
+    [auth, bind] = _findings(told.data, "web")
+    assert told.code == 1
+    assert (auth["verdict"], bind["verdict"]) == ("ok", "bad")
+    assert everywhere in bind["text"]
+    assert "proxy with TLS" in bind["hint"]
+
+
+def test_where_something_listens_is_read_from_the_kernel() -> None:
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with socket.socket(family) as listener:
+            listener.bind((address, 0))
+            assert listening_addresses(listener.getsockname()[1]) == []
+            listener.listen()
+            assert listening_addresses(listener.getsockname()[1]) == [address]
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "told"),
+    [
+        (Reply(text="OK"), "ok", "answers as"),
+        (HttpFailure(401, {"error": {"message": "no such key"}}), "bad", "no such key"),
+        (HttpFailure(503, b"away"), "bad", "503"),
+    ],
+)
+def test_the_model_is_asked_where_one_wants_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: Answer, verdict: str, told: str
+) -> None:
+    cli("list")  # makes the database
+    monkeypatch.setenv("SOSTENUTO_MODEL", "a-model")
+    with StrictEndpoint(lambda _: answer) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        [unasked] = _findings(cli("doctor", "--json").data, "model")
+        assert (unasked["verdict"], len(endpoint.requests)) == ("ok", 0)
+        [asked] = _findings(cli("doctor", "--json", "--ask-model").data, "model")
+        assert asked["verdict"] == verdict
+        assert told in asked["text"]
+        assert len(endpoint.requests) == 1
+        assert asked["hint"] or verdict == "ok"

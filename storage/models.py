@@ -249,6 +249,10 @@ tool_calls = sa.Table(
     sa.CheckConstraint("(state = 'done') = (result_seq IS NOT NULL)", name="done_has_result"),
     sa.UniqueConstraint("job_id", "message_seq", "position"),
 )
+# Todos and checklists are replayed from their calls: found without reading the others, however many there are.
+sa.Index(
+    "ix_tool_calls_name", *(tool_calls.c[name] for name in ("job_id", "name", "message_seq", "position"))
+)
 
 # Calls of hooks that are still to be made: none is ever written where no hook is configured.
 hook_calls = sa.Table(

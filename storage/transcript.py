@@ -14,17 +14,27 @@ from storage.text import clean_text
 
 Value = TypeVar("Value")
 _PAGE = 20
+MOST_PINNED = 32  # messages that a visit begins with: its system message and the blocks of its head
+_DONE = (tool_calls.c.message_seq.label("seq"), tool_calls.c.name, tool_calls.c.arguments)
+_COLUMNS: list[sa.Column[Any]] = [messages.c[name] for name in Message.__slots__]
 
 
 def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_seq: int) -> list[Message]:
     """The rows of the present movement's context: its system and head messages, the summary, the kept turns.
 
-    Reads only these, whatever the length of the transcript before them.
+    Reads only these, whatever the length of the transcript before and between them: each part is a range of its own.
     """
-    pinned = sa.and_(messages.c.seq >= visit_seq, messages.c.kind.in_(("system", "head")))
-    kept = messages.c.seq >= max(visit_seq, tail_seq)
-    summary = messages.c.seq == summary_seq
-    return _select(db, job_id, sa.or_(kept, pinned, summary))
+    kept_from = max(visit_seq, tail_seq)
+    parts = [messages.c.seq >= kept_from]
+    if visit_seq < kept_from:
+        pinned = messages.c.seq.between(visit_seq, min(visit_seq + MOST_PINNED, kept_from) - 1)
+        parts.append(sa.and_(pinned, messages.c.kind.in_(("system", "head"))))
+    if summary_seq < kept_from:
+        parts.append(messages.c.seq == summary_seq)
+    ranges = [sa.select(*_COLUMNS).where(messages.c.job_id == job_id, part) for part in parts]
+    with db.read() as conn:
+        found = conn.execute(sa.union_all(*ranges)).mappings()
+        return sorted((Message(**row) for row in found), key=lambda message: message.seq)
 
 
 def list_messages(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Message]:
@@ -52,8 +62,7 @@ def find_messages(
     ]
     if before is not None:
         where.append(messages.c.seq < before)
-    columns: list[sa.Column[Any]] = [messages.c[name] for name in Message.__slots__]
-    statement = sa.select(*columns).where(*where, found).order_by(messages.c.seq.desc()).limit(limit)
+    statement = sa.select(*_COLUMNS).where(*where, found).order_by(messages.c.seq.desc()).limit(limit)
     with db.read() as conn:
         return [Message(**row) for row in conn.execute(statement).mappings()]
 
@@ -84,14 +93,16 @@ def newest_call(
 
 def good_calls(db: Database, job_id: str, names: Sequence[str]) -> list[DoneCall]:
     """Every call of these tools that had a good result, in order."""
-    statement = _good_calls(job_id, names).order_by(tool_calls.c.message_seq, tool_calls.c.position)
+    # Sorted here: asked for this order, SQLite reads every call of the job in it.
+    columns = (*_DONE, tool_calls.c.position)
+    statement = _good_calls(job_id, names).with_only_columns(*columns)
     with db.read() as conn:
-        return [DoneCall(**row) for row in conn.execute(statement).mappings()]
+        found = sorted(conn.execute(statement).all(), key=lambda row: (row.seq, row.position))
+    return [DoneCall(row.seq, row.name, row.arguments) for row in found]
 
 
 def _good_calls(job_id: str, names: Sequence[str]) -> sa.Select[Any]:
-    columns = (tool_calls.c.message_seq.label("seq"), tool_calls.c.name, tool_calls.c.arguments)
-    return sa.select(*columns).where(
+    return sa.select(*_DONE).where(
         tool_calls.c.job_id == job_id,
         tool_calls.c.name.in_(names),
         tool_calls.c.state == "done",
@@ -99,24 +110,27 @@ def _good_calls(job_id: str, names: Sequence[str]) -> sa.Select[Any]:
     )
 
 
-def gap_extras(db: Database, job_id: str, after: int) -> list[dict[str, Any]]:
-    """What is noted beside the user messages (reminders, comments) with seq > `after`."""
-    statement = sa.select(messages.c.extra).where(
-        messages.c.job_id == job_id,
-        messages.c.seq > after,
-        messages.c.kind == "gap",
-        messages.c.extra.isnot(None),
+def any_gap(db: Database, job_id: str, after: int, fits: Callable[[dict[str, Any]], bool]) -> bool:
+    """Whether what is noted beside a user message (reminder, comments) with seq > `after` fits. Reads no further than that."""
+    statement = (
+        sa.select(messages.c.extra)
+        .where(
+            messages.c.job_id == job_id,
+            messages.c.seq > after,
+            messages.c.kind == "gap",
+            messages.c.extra.isnot(None),
+        )
+        .order_by(messages.c.seq)
     )
     with db.read() as conn:
-        return list(conn.execute(statement).scalars())
+        return any(map(fits, conn.execution_options(yield_per=_PAGE).execute(statement).scalars()))
 
 
 def _select(
     db: Database, job_id: str, where: sa.ColumnElement[bool], limit: int | None = None
 ) -> list[Message]:
-    columns: list[sa.Column[Any]] = [messages.c[name] for name in Message.__slots__]
     statement = (
-        sa.select(*columns).where(messages.c.job_id == job_id, where).order_by(messages.c.seq).limit(limit)
+        sa.select(*_COLUMNS).where(messages.c.job_id == job_id, where).order_by(messages.c.seq).limit(limit)
     )
     with db.read() as conn:
         return [Message(**row) for row in conn.execute(statement).mappings()]

@@ -76,8 +76,7 @@ def _steps_are_up(rows: list[Message]) -> bool:
 def _was_given(job: JobRun, seq: int) -> bool:
     """Whether this list's reminder was given before: further up, in an earlier visit, or before a compaction."""
     if job.reminded_of != seq:
-        marks = transcript.gap_extras(job.process.db, job.job_id, seq)
-        if not any(mark.get(MARK) == TODOS for mark in marks):
+        if not transcript.any_gap(job.process.db, job.job_id, seq, lambda extra: extra.get(MARK) == TODOS):
             return False
         job.reminded_of = seq
     return True

@@ -11,8 +11,8 @@ from tests.agent.stage import Stage
 from tests.context.driving import drive, is_summary, lean, small_window
 from tests.strict_endpoint import Call, ChatRequest, Reply
 
-STEPS, FACTS = 450, 30
-RESULT_TOKENS = 110
+STEPS, FACTS = 400, 24
+RESULT_TOKENS = 130
 MORE = 1.25  # times the database's work in the first part; a step that read all that came before would take 4 times as much
 
 

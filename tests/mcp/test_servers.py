@@ -23,7 +23,7 @@ from worker.tools.base import CrashPolicy
 def test_what_is_offered(caller: Caller) -> None:
     tools = caller.servers.catalogue.select(["mcp__plain__*"], edit=False)
     assert "mcp__plain__echo" in tools
-    assert len(tools) == 10
+    assert len(tools) == 11
     assert tools["mcp__plain__echo"].parameters["properties"] == {"text": {"type": "string"}}
     assert tools["mcp__plain__echo"].crash is CrashPolicy.REPEATABLE
     assert tools["mcp__plain__note"].crash is CrashPolicy.UNKNOWN_AFTER_CRASH
@@ -62,7 +62,10 @@ def test_variables_come_from_the_workers_environment_by_name_only(
 
 
 def test_answers_are_clean_text_within_bounds(caller: Caller) -> None:
-    assert caller("picture").content == "[image: image/png, 6 bytes, not shown]\nred ␀"
+    picture = caller("picture")
+    assert picture.content.startswith("[image: image/png, 6 bytes, not shown: ")
+    assert picture.content.endswith("]\nred ␀")
+    assert picture.images == ()
     assert caller("fail").content == "Error: no luck"
     assert caller("fail").is_error
     assert len(caller("big", n=3_000_000).content) <= 16 * caller.budget

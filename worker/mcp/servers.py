@@ -188,11 +188,12 @@ class McpServers:
                 ) from None
 
         try:
-            return to_result(self._loop.run(act, context.cancel), context.budget_tokens)
+            answer = self._loop.run(act, context.cancel)
         except McpProblem as problem:
             return ToolResult(f"Error: MCP server {server}: {problem}", is_error=True)
         except ModelError:
             return ToolResult(f"Error: MCP server {server}: this worker is stopping", is_error=True)
+        return to_result(answer, context, server)
 
     def close_run(self, token: CancelToken) -> None:
         """A run is over: kill the servers that were its own, and return when they are dead."""

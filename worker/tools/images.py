@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from jobs.resolver import open_regular
 from storage.records import NewImage
@@ -51,18 +51,27 @@ class ReadImage:
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         path = relative_path(context, arguments["path"])
-        options = {
-            "most_pixels": _MOST_PIXELS,
-            "longest_side": LONGEST_SIDE,
-            "most_shown": max(context.budget_tokens - _TOLD_TOKENS, _LEAST_TOKENS) * _PIXELS_A_TOKEN,
-            "most_bytes": MOST_BYTES,
-        }
         with opened_workspace(context) as root_fd, open_regular(root_fd, path) as file:
-            require_size(path, file, _LARGEST)
-            answer = decode(context, path, file, reader="image", options=options, most=MOST_BYTES + 10_000)
-        line, _, data = answer.partition(b"\n")
-        image, told = _checked(path, next(json_lines(line), {}), data)
+            image, told = shown_image(context, path, file)
         return ToolResult(f"The image {path} is shown in the next message: {told}.", images=(image,))
+
+
+def shown_image(context: ToolContext, name: str, file: BinaryIO, *, share: int = 1) -> tuple[NewImage, str]:
+    """An image of any origin as the model can be shown it, and what it is in words; within 1/`share` of the call's budget.
+
+    Raises CannotDecode, FileRejected for its size, SandboxUnavailable, Cancelled.
+    """
+    tokens = context.budget_tokens // share - _TOLD_TOKENS
+    options = {
+        "most_pixels": _MOST_PIXELS,
+        "longest_side": LONGEST_SIDE,
+        "most_shown": max(tokens, _LEAST_TOKENS) * _PIXELS_A_TOKEN,
+        "most_bytes": MOST_BYTES,
+    }
+    require_size(name, file, _LARGEST)
+    answer = decode(context, name, file, reader="image", options=options, most=MOST_BYTES + 10_000)
+    line, _, data = answer.partition(b"\n")
+    return _checked(name, next(json_lines(line), {}), data)
 
 
 def image_tokens(width: int, height: int) -> int:

@@ -27,6 +27,7 @@ TOOLS = [
     _tool("look around"),
     _tool("big", {"n": {"type": "integer"}}),
     _tool("picture"),
+    _tool("show", {"images": {"type": "array"}}, readOnlyHint=True),
     _tool("fail"),
     _tool("hang"),
     _tool("die"),
@@ -54,6 +55,10 @@ def _call(name: str, given: dict[str, Any]) -> dict[str, Any]:
         case "picture":
             picture = {"type": "image", "mimeType": "image/png", "data": "aGFsbG8="}
             return {"content": [picture, {"type": "text", "text": "\x1b[31mred\x1b[0m \x00"}]}
+        case "show":
+            return {
+                "content": [_text("before")["content"][0], *given["images"], _text("after")["content"][0]]
+            }
         case "fail":
             return _text("no luck") | {"isError": True}
         case "hang":

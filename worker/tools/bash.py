@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, ClassVar
 
 from jobs.errors import FileRejected
 from jobs.plain_text import one_line
 from storage.masking import StreamMask
 from worker.cancel import Cancelled
-from worker.sandbox.base import Ending, Level, Outcome, SandboxUnavailable
+from worker.sandbox.base import Ending, Level, Outcome, Sandbox, SandboxUnavailable
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
-from worker.tools.output import Output
+from worker.tools.output import Output, plain
 from worker.tools.paths import SANDBOX_ROOT, relative_path
+from worker.tools.spill import MOST_SPILLED, Spool, spill
 from worker.tools.text import mend_surrogates
 
 SHELL = "/bin/bash"
@@ -49,7 +51,8 @@ class Bash:
         "Run a bash command in the workspace, in a sandbox: no network, the rest of the machine is read-only or "
         "hidden, and every process ends with the command, also those in the background. Each command is a new shell; "
         "it begins in the folder where the last one ended (at first /workspace), nothing else of it is kept. stdout and "
-        "stderr come together; output that is too long is cut in the middle: use head, tail, grep, awk or sed to see less."
+        "stderr come together; output that is too long is cut in the middle, and all of it kept in a file that the result "
+        "names: use head, tail, grep, awk or sed to see less."
     )
     parameters: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -73,14 +76,30 @@ class Bash:
             told = f"Error: a command may have {_LONGEST} bytes. Write a script with Write and run that."
             return ToolResult(told, is_error=True)
         timeout = min(arguments.get("timeout", context.bash_timeout), context.bash_timeout)
+        with closing(Spool()) as spool:
+            return self._run(context, context.sandbox, command, timeout, spool)
+
+    def _run(
+        self,
+        context: ToolContext,
+        sandbox: Sandbox,
+        command: str,
+        timeout: float,
+        spool: Spool,
+    ) -> ToolResult:
         output = Output(context.budget_tokens)
-        masked = StreamMask(output.feed)  # before anything is cut: half a secret could not be told
+
+        def printed(data: bytes) -> None:
+            output.feed(data)
+            spool.feed(data)
+
+        masked = StreamMask(printed)  # before anything is cut: half a secret could not be told
         mark = secrets.token_hex(16)
         reader = _ReportReader(mark.encode(), masked.feed)
-        own_processes = context.sandbox.level is Level.BWRAP
+        own_processes = sandbox.level is Level.BWRAP
         count = _COUNT_PROCESSES if own_processes else _COUNT_JOBS
         script = _SCRIPT.replace("LEFT", count).replace("MARK", mark)
-        outcome = context.sandbox.run(
+        outcome = sandbox.run(
             [SHELL, "-c", script, "bash", context.folder, command],
             workspace=context.workspace,
             timeout=timeout,
@@ -95,9 +114,20 @@ class Bash:
         folder, moved = _next_folder(context, ended_in)
         killed = f"[{left} of its processes were still running, and were killed]" if left else ""
         told = "\n".join(note for note in (failure, killed, moved) if note)
-        text = output.text().rstrip("\n")
+        text = output.text(lambda: _kept(spool, context)).rstrip("\n")
         content = f"{text}\n{told}" if text and told else text or told or "[no output]"
         return ToolResult(content, is_error=bool(failure), folder=folder)
+
+
+def _kept(spool: Spool, context: ToolContext) -> str | None:
+    """Writes what was printed into the workspace, and says where it is."""
+    printed = spool.content()
+    path = None if printed is None else spill(plain(printed), context)
+    if path is None:
+        return None
+    return (
+        f"All of it is in {path}" if spool.is_whole else f"The first {MOST_SPILLED >> 20} MiB are in {path}"
+    )
 
 
 class _ReportReader:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from jobs.arguments import BadArguments, decode_arguments
-from jobs.errors import FileRejected, NotFound
 from jobs.plain_text import one_line
-from jobs.resolver import open_workspace, replacing
 from storage.errors import LeaseLost, SostenutoError, StorageError
 from storage.text import clean_text
 from worker.cancel import Cancelled
 from worker.tools.base import Tool, ToolContext, ToolResult
 from worker.tools.paths import SANDBOX_ROOT
+from worker.tools.spill import spill
 from worker.tools.text import cut_to_budget
 
 log = logging.getLogger(__name__)
@@ -56,25 +54,9 @@ def run_tool(
         return _error(_hide_paths(f"{call_name} failed: {type(error).__name__}: {one_line(told)}", context))
     text = clean_text(result.content)
     content = cut_to_budget(text, context.budget_tokens, _CUT)
-    if content != text and (path := _spilled(text, context)):
+    if content != text and (path := spill(text, context)):
         content = cut_to_budget(text, context.budget_tokens, _SPILLED.format(path=path, size=len(text)))
     return replace(result, content=content)
-
-
-def _spilled(text: str, context: ToolContext) -> str | None:
-    """A result that did not fit, whole in the workspace; None where it cannot be written there."""
-    path = f"logs/results/{context.call_id}.txt"
-    try:
-        root_fd = open_workspace(context.workspace)
-        try:
-            with replacing(root_fd, path) as file:
-                file.write(text.encode())
-        finally:
-            os.close(root_fd)
-    except (OSError, FileRejected, NotFound) as error:
-        log.warning("job %s: %s was not written: %s", context.job_id, path, error)
-        return None
-    return path
 
 
 def _hide_paths(message: str, context: ToolContext) -> str:

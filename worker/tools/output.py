@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jobs.plain_text import strip_terminal
 from storage.text import clean_text
 from worker.tokens import estimate_tokens
@@ -11,6 +13,8 @@ from worker.tools.text import prefix_that_fits, suffix_that_fits
 _LONGEST_PENDING = 1 << 16
 _NOTICE_TOKENS = 100
 _HEAD_SHARE = 0.75
+_KEPT = "{kept}: Read or Grep that, or use head, tail, awk or sed -n on it"
+_NOT_KEPT = "Run it again with head, tail, grep, awk or sed -n, or send its output to a file and Read that"
 
 
 class Output:
@@ -39,8 +43,11 @@ class Output:
             rest = b""
         self._line = rest
 
-    def text(self) -> str:
-        """All of it within the budget: clean, or its head, what was left out, and its tail."""
+    def text(self, keep: Callable[[], str | None] = lambda: None) -> str:
+        """All of it within the budget: clean, or its head, what was left out, and its tail.
+
+        `keep` is called where something is left out, and returns where all of it is, in words.
+        """
         self._keep(self._line.rstrip(b"\r"))
         self._line = b""
         if self._dropped:
@@ -56,11 +63,10 @@ class Output:
         if not self._dropped:
             tail = max(tail, head)
         between = first[head:] + last[:tail] if self._dropped else first[head:tail]
-        notice = (
-            f"[cut: {self._dropped + len(between.encode())} bytes are left out here. Run it again with head, tail, "
-            "grep, awk or sed -n, or send its output to a file and Read that]"
-        )
-        return f"{first[:head]}\n{notice}\n{last[tail:]}"
+        left_out = f"{self._dropped + len(between.encode())} bytes are left out here"
+        kept = keep()
+        notice = _KEPT.format(kept=kept) if kept else _NOT_KEPT
+        return f"{first[:head]}\n[cut: {left_out}. {notice}]\n{last[tail:]}"
 
     def _keep(self, data: bytes) -> None:
         room = self._head_most - len(self._head)
@@ -79,6 +85,11 @@ def _collapse(lines: bytes) -> bytes:
     if b"\r" not in lines:
         return lines
     return b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines.split(b"\n"))
+
+
+def plain(data: bytes) -> str:
+    """Bytes that a command printed as they are shown: clean text, redrawn lines collapsed."""
+    return _clean(_collapse(data))
 
 
 def _clean(data: bytes) -> str:

@@ -67,6 +67,7 @@ class Marks:
     """What was done about a context's size, so that each thing is done once. Kept on the job's row."""
 
     model: str | None = None  # whose endpoint the size was measured by
+    form: str | None = None  # in which its messages last went out; None: none did yet
     fixed: int = 0  # estimated tokens that no compaction can free: system, head, schemas
     warned: bool = False
     asked_to_wrap_up: bool = False

@@ -127,11 +127,14 @@ def take_step(job: JobRun) -> Ending | None:
         max_output_tokens=job.max_output,
         label=job.label,
         step=job.row["steps"] + 1,
+        form=job.marks.form,
         expected_tokens=job.size.tokens,
     )
     try:
         reply = job.process.ask(request, job.live.cancel, job.ref)
     except ModelError as error:
+        if error.epochs:  # what was sent and refused opened them all the same
+            job.commit(Checkpoint(Commit.GAP, values={"epoch": job.row["epoch"] + error.epochs}))
         if error.kind is ModelErrorKind.OVERFLOW:
             return after_overflow(job, error)
         if turn_to_another(job, error):
@@ -201,8 +204,9 @@ def _spend(job: JobRun, request: ModelRequest, reply: ModelReply) -> Checkpoint:
     completion = usage.completion_tokens or estimate_tokens(_reply_text(reply))
     values: dict[str, Any] = {"model_failures": 0}
     checkpoint = Checkpoint(Commit.REPLY, prompt_tokens=prompt, completion_tokens=completion, values=values)
+    if reply.epochs:
+        values["epoch"] = job.row["epoch"] + reply.epochs
     if reply.adapted:
-        values["epoch"] = job.row["epoch"] + 1
         data = {"model": request.model, "refused": list(reply.adapted)}
         checkpoint.events.append(NewEvent("model_adapted", "worker", data=data))
     cost = cost_at(job.process.profile(request.model).price, prompt, completion, usage.cached_tokens)
@@ -226,6 +230,7 @@ def _measure(job: JobRun, request: ModelRequest, reply: ModelReply, checkpoint: 
         replace(
             marks,
             model=request.model,
+            form=reply.form,
             overflowed=False,
             ceiling=0 if counted.measured > marks.ceiling else marks.ceiling,
             warned=marks.warned or bool(events),

@@ -128,7 +128,7 @@ class JobRun:
         marks = marks_of(self.row)
         if marks.model in (None, self.model_name):
             return marks
-        return replace(marks, model=None, ceiling=0)
+        return replace(marks, model=None, form=None, ceiling=0)
 
     @property
     def size(self) -> Size:

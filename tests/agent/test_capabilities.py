@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.agent.test_images import png
 from tests.strict_endpoint import Answer, ChatRequest, HttpFailure
 from tests.strict_endpoint.rules import Profile
 from worker.model.rules import IMAGE_PLACEHOLDER
+from worker.slices import run_slice
 
 TWO = calls(call("Again", n=1), call("Again", n=2))
 
@@ -96,6 +98,75 @@ def test_a_refusal_is_met_once_and_remembered(stage: Stage, name: str) -> None:
     assert len(refused) == 1
     assert stage.events(second, "model_adapted") == []
     assert [act["n"] for act in stage.acts[1].runs] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("where", ["in the same process", "in another process"])
+def test_what_one_job_learned_opens_a_new_epoch_of_the_others(stage: Stage, where: str) -> None:
+    """Two jobs in mid-conversation: one meets the refusal, the other's messages change too, without a refusal of its own.
+
+    Under its old label they would not begin with what was sent before: the endpoint refuses that.
+    """
+    strict = threading.Event()
+    learned = threading.Event()
+
+    def bad(body: dict[str, Any]) -> bool:
+        return strict.is_set() and CASES["parallel_calls"][0](body)
+
+    def mind(request: ChatRequest) -> Answer:
+        if bad(request.body):
+            return refusal(CASES["parallel_calls"][1])
+        acted = sum(message["role"] == "tool" for message in request.messages)
+        return TWO if acted < 4 else COMPLETE
+
+    def waits(
+        _: object, __: object
+    ) -> None:  # the second job stands between two steps until the first has learned
+        if threading.current_thread().name == "second" and not learned.is_set():
+            strict.set()
+            assert learned.wait(60)
+
+    stage.endpoint.mind = mind
+    stage.acts[1].effect = waits
+    stage.restart(slice_steps=1)
+    first = stage.submit()
+    stage.run()
+    assert stage.row(first)["steps"] == 1
+    stage.restart(slice_steps=100)
+    process = stage.process if where == "in the same process" else stage.new_process("worker-elsewhere")
+    second = stage.submit(priority=1)  # claimed before the first one
+    thread = threading.Thread(target=run_slice, args=(process, second), name="second")
+    thread.start()
+    assert strict.wait(60)
+    stage.run()
+    assert stage.events(first, "model_adapted") == [{"model": MODEL, "refused": ["parallel_calls"]}]
+    process.models.memory._read_at = None  # ten seconds later another process has read of it
+    process.models.memory.refresh()
+    learned.set()
+    thread.join(60)
+    assert {stage.job(job).state for job in (first, second)} == {"succeeded"}
+    assert stage.events(second, "model_adapted") == []
+    assert [stage.row(job)["epoch"] for job in (first, second)] == [2, 2]
+    labels = [request.label for request in stage.endpoint.requests if request.label.startswith(second)]
+    assert labels == [f"{second}/1/1", f"{second}/1/2", f"{second}/1/2"]
+
+
+def test_each_refusal_that_changes_the_messages_opens_an_epoch(stage: Stage) -> None:
+    """Two refusals in one call, then a failure: three forms of the same conversation, none under the label of another."""
+    stage.endpoint.mind = stage.tell(TWO)
+    job_id = stage.submit()
+    stage.restart(slice_steps=1)
+    stage.run()
+    stage.restart(slice_steps=100)
+    answers = iter([refusal(CASES["parallel_calls"][1]), refusal(CASES["ids"][1]), HttpFailure(500, b"down")])
+    stage.endpoint.mind = lambda _: next(answers, COMPLETE)
+    stage.run()
+    assert stage.job(job_id).reason == "model_unavailable"
+    stage.make_due(job_id)
+    stage.run()
+    assert stage.job(job_id).state == "succeeded"
+    labels = [request.label for request in stage.endpoint.requests]
+    assert labels[:4] == [f"{job_id}/1/{epoch}" for epoch in (1, 1, 2, 3)]
+    assert len(set(labels[4:]) & set(labels[:3])) == 0
 
 
 def test_a_server_without_a_system_role_reads_it_in_the_first_user_message(stage: Stage) -> None:

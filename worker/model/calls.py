@@ -1,5 +1,8 @@
 """A worker process's model calls: to the right endpoint, in the form it takes, with what was learned of it.
 
+What one job learned shapes the messages of every other job's next call anew. Such a call opens a new epoch of its
+conversation, so that the requests of one epoch always begin with the one before.
+
 A refusal that can be worked around (an image, a parameter, an order of messages) is remembered for all workers and
 the call is made again at once, in the other form. Every other failure is the caller's: nothing is retried here.
 """
@@ -100,16 +103,23 @@ class ModelCalls:
     def complete(self, request: ModelRequest, cancel: CancelToken) -> ModelReply:
         """One reply to a request in the general form. Raises ModelError, Cancelled, ConfigurationError, StorageError.
 
-        `adapted` of the reply names the refusals that this call met and worked around.
+        `adapted` of the reply names the refusals that this call met and worked around; the caller counts its epochs on
+        by the reply's, or the error's, `epochs`.
         """
         opened = self._open(request.model)
         met: list[str] = []
+        before, epochs = request.form, 0
         while True:
             profile = self.profile(request.model)
-            sent = _formed(request, profile, changed=bool(met))
+            form = profile.rules.form
+            epochs += before is not None and form != before
+            before = form
+            sent = _formed(request, profile, epochs)
             try:
-                return replace(self._call(opened, sent, profile.endpoint_key, cancel), adapted=tuple(met))
+                reply = self._call(opened, sent, profile.endpoint_key, cancel)
+                return replace(reply, adapted=tuple(met), form=form, epochs=epochs)
             except ModelError as error:
+                error.epochs = epochs
                 news = _news(profile, request, sent, error)
                 if news is None or len(met) >= MOST_REFUSALS:
                     raise
@@ -142,7 +152,7 @@ class ModelCalls:
             self.memory.learn(profile.key, news)
 
 
-def _formed(request: ModelRequest, profile: Profile, *, changed: bool) -> ModelRequest:
+def _formed(request: ModelRequest, profile: Profile, epochs: int) -> ModelRequest:
     limit = request.max_output_tokens
     if profile.max_output is not None and limit is not None:
         limit = min(limit, profile.max_output)
@@ -152,14 +162,16 @@ def _formed(request: ModelRequest, profile: Profile, *, changed: bool) -> ModelR
         messages=to_wire(request.messages, profile.rules, request.model),
         max_output_tokens=limit,
         rules=profile.rules,
-        label=next_epoch(request.label) if changed else request.label,
+        label=later_epoch(request.label, epochs),
     )
 
 
-def next_epoch(label: str) -> str:
-    """The label of a conversation whose earlier messages changed: "job/visit/epoch", one epoch on."""
+def later_epoch(label: str, epochs: int) -> str:
+    """The label of a conversation whose messages were shaped anew: "job/visit/epoch", so many epochs on."""
     head, slash, epoch = label.rpartition("/")
-    return f"{head}/{int(epoch) + 1}" if slash and epoch.isdecimal() else label
+    if slash and epoch.isdecimal():
+        return f"{head}/{int(epoch) + epochs}"
+    return f"{label}+{epochs}" if epochs else label  # a call for a summary, a conversation of its own
 
 
 def _news(

@@ -60,7 +60,7 @@ class ModelError(SostenutoError):
     "images", "tools", "reasoning", "system", "user_after_tool", "parallel_calls", "ids", "null_content", "streaming",
     "max_output" or "parameter". `numbers` are the tokens that the endpoint's words tell. `own_limit`: a limit of the
     operator's settings was reached, nothing was asked. `endpoint` is what the cooldown of the model that failed is
-    shared by, where a worker process asked it.
+    shared by, where a worker process asked it. `epochs` counts how often the call shaped its messages anew.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class ModelError(SostenutoError):
         self.numbers = numbers or Numbers()
         self.own_limit = own_limit
         self.endpoint = endpoint
+        self.epochs = 0
 
     @property
     def limit_wait(self) -> float:

@@ -41,6 +41,24 @@ class Rules:
     limit_field: str = "max_tokens"
     parameters: Mapping[str, Any] | None = None
 
+    @property
+    def form(self) -> str:
+        """What they make of messages, in words: under the same words a conversation keeps the same bytes."""
+        shaping = {name: getattr(self, name) for name in _SHAPING}
+        return " ".join(f"{name}={value}" for name, value in shaping.items() if value != _SHAPING[name])
+
+
+_SHAPING = {
+    "vision": True,
+    "reasoning": "drop",
+    "user_after_tool": True,
+    "system_role": True,
+    "parallel_calls": True,
+    "null_content": True,
+    "id_format": "openai",
+    "signatures": False,
+}
+
 
 def refused(rules: Rules, error: ModelError) -> dict[str, Any] | None:
     """What to remember of a refusal, so that `adapted` works around it; None where nothing more can be changed."""

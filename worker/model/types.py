@@ -53,13 +53,16 @@ class ModelReply:
     refusal: str | None = None
     reasoning: dict[str, Any] | None = None
     adapted: tuple[str, ...] = ()  # refusals that the call met and worked around
+    form: str = ""  # in which the messages were sent: see `Rules.form`
+    epochs: int = 0  # how often that was another one than before
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One Chat Completions request. `label` is "job/visit/epoch"; messages are sent as they stand.
 
-    `rules` decide the optional members; `tape`, where there is one, hears the bytes of both directions.
+    `form` is the one in which the epoch's earlier messages went out; None where none did. `rules` decide the optional
+    members; `tape`, where there is one, hears the bytes of both directions.
     """
 
     model: str
@@ -68,6 +71,7 @@ class ModelRequest:
     max_output_tokens: int | None
     label: str
     step: int | None = None  # of the job, where the call is one of its steps
+    form: str | None = None
     expected_tokens: int = 0  # about what the call takes, where an endpoint is limited by tokens
     rules: Rules = field(default_factory=Rules)
     tape: Tape | None = field(default=None, compare=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.servers.session import ServerSession
 from tests.servers.watchdog import MARK
+from tests.storm.blows import MEAN_GAP
 from tests.storm.run import Outcome, Storm, weather_the_storm
 from tests.storm.site import BROKERS, DATABASES
 
@@ -41,11 +42,13 @@ def _parse() -> tuple[Storm, argparse.Namespace]:
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
     parser.add_argument("--broker", choices=BROKERS, default="valkey")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--gap", type=float, default=MEAN_GAP, help="seconds between two blows, in the mean")
     parser.add_argument("--plan", action="store_true", help="print the blows and do nothing")
     parser.add_argument("--keep", action="store_true", help="keep what it left, whatever came of it")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    return Storm(seed, given.duration, given.database, given.broker, given.workers), given
+    storm = Storm(seed, given.duration, given.database, given.broker, given.workers, gap=given.gap)
+    return storm, given
 
 
 def _show(storm: Storm, outcome: Outcome) -> None:

@@ -51,6 +51,7 @@ def audit(evidence: Evidence) -> list[Fault]:
         faults += _comments(record, note, evidence)
         faults += _family(record, evidence)
         faults += _legacy(record, evidence)
+        faults += _hooks(record, evidence)
     faults += [Fault(LOST, label.partition("/")[0], text) for label, text in evidence.violations]
     return faults
 
@@ -281,3 +282,11 @@ def _legacy(record: JobRecord, evidence: Evidence) -> Iterator[Fault]:
         told = [message for message in record.messages if (message.extra or {}).get("block") == "inheritance"]
         if not told or before not in (told[0].content or ""):
             yield Fault(LOST, record.id, f"it was not told what {before} left")
+
+
+def _hooks(record: JobRecord, evidence: Evidence) -> Iterator[Fault]:
+    """The hook is told of each end at least once."""
+    ends = sum(event.to_state in TERMINAL for event in record.events)
+    told = evidence.told_ends.get(record.id, set())
+    if len(told) < ends:
+        yield Fault(LOST, record.id, f"it ended {ends} times, and its hook was told of {sorted(told)}")

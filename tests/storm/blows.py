@@ -65,7 +65,16 @@ class Blow:
         return "  ".join(told)
 
 
-def plan(seed: int, duration: float, *, database: str, broker: str, workers: int, lease: float) -> list[Blow]:
+def plan(
+    seed: int,
+    duration: float,
+    *,
+    database: str,
+    broker: str,
+    workers: int,
+    lease: float,
+    gap: float = MEAN_GAP,
+) -> list[Blow]:
     """The blows of a storm in order of time. The same arguments give the same blows, on every machine."""
     chance = random.Random(f"{seed}/{database}/{broker}")
     kinds = (
@@ -83,7 +92,7 @@ def plan(seed: int, duration: float, *, database: str, broker: str, workers: int
             seconds = round(lease * chance.uniform(0.8, 2.0), 2)
         point = _crash_point(chance) if name == "worker.arm" else ""
         blows.append(Blow(round(at, 2), name, slot, seconds, point))
-        at += chance.expovariate(1 / MEAN_GAP)
+        at += chance.expovariate(1 / gap)
     return blows
 
 

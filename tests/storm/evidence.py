@@ -68,6 +68,7 @@ class Evidence:
     submitted: dict[str, Recipe]
     unanswered: set[str]
     mind: Mind
+    told_ends: dict[str, set[str]]  # job → the ends that the hook was told of
     frozen: set[int] = field(default_factory=set)
     died: dict[int, float] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)  # a request's label, and its fault
@@ -104,6 +105,14 @@ def _record(installation: Installation, row: dict[str, Any]) -> JobRecord:
 
 def read_ledger(ledger: Path) -> list[Effect]:
     return list(_effects(ledger.read_text().splitlines()))
+
+
+def read_hook_ledger(ledger: Path) -> dict[str, set[str]]:
+    told: dict[str, set[str]] = defaultdict(set)
+    for line in ledger.read_text().splitlines():
+        job_id, event_id = line.split()
+        told[job_id].add(event_id)
+    return told
 
 
 def _effects(lines: Iterable[str]) -> Iterable[Effect]:

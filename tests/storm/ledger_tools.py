@@ -1,4 +1,4 @@
-"""The storm's own tools, installed into its workers as a tool package: each call leaves one line outside of everything.
+"""The storm's own tools and hook, installed into its workers as a package: each call leaves one line outside of everything.
 
 The line names the call, so that an effect that happened twice can be counted exactly. Runs in the worker process.
 """
@@ -13,6 +13,7 @@ from worker.plugins import PluginCall, PluginTool, Risk
 from worker.tools.base import CrashPolicy
 
 LEDGER = "STORM_LEDGER"
+HOOK_LEDGER = "STORM_HOOK_LEDGER"
 SCHEMA = {
     "type": "object",
     "properties": {"step": {"type": "string"}},
@@ -22,14 +23,23 @@ SCHEMA = {
 
 
 def note(call: PluginCall, arguments: dict[str, Any]) -> str:
+    """What both tools do."""
+    _write(LEDGER, f"{call.job_id} {call.call_id} {arguments['step']} {os.getpid()} {time.time()!r}")
+    return f"noted {arguments['step']}"
+
+
+def tell(event: dict[str, Any]) -> None:
+    """The hook: told of each end."""
+    _write(HOOK_LEDGER, f"{event['job']['id']} {event['event_id']}")
+
+
+def _write(variable: str, line: str) -> None:
     """One line in one write: a death leaves it whole or not at all."""
-    line = f"{call.job_id} {call.call_id} {arguments['step']} {os.getpid()} {time.time()!r}\n"
-    ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    ledger = os.open(os.environ[variable], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(ledger, line.encode())
+        os.write(ledger, f"{line}\n".encode())
     finally:
         os.close(ledger)
-    return f"noted {arguments['step']}"
 
 
 TOOLS = [

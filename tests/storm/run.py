@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from jobs.states import TERMINAL
 from storage.errors import StorageError
 from storage.final_summaries import PENDING
-from storage.models import jobs
+from storage.models import hook_calls, jobs
 from tests.servers.session import ServerSession
 from tests.storm.audit import LOST, REPEATED, STUCK, Fault, audit, recoveries, unknown_outcomes
-from tests.storm.blows import Blow, plan
-from tests.storm.evidence import Evidence, read_ledger, read_records
+from tests.storm.blows import MEAN_GAP, Blow, plan
+from tests.storm.evidence import Evidence, read_hook_ledger, read_ledger, read_records
 from tests.storm.mind import Mind
 from tests.storm.site import LEASE, Site
 from tests.storm.traffic import Mix, Traffic
@@ -37,6 +37,7 @@ class Storm:
     workers: int = 4
     concurrency: int = 6
     patience: float = 300.0
+    gap: float = MEAN_GAP
     mix: Mix = field(default_factory=Mix)
 
     def blows(self) -> list[Blow]:
@@ -47,6 +48,7 @@ class Storm:
             broker=self.broker,
             workers=self.workers,
             lease=LEASE,
+            gap=self.gap,
         )
 
 
@@ -96,20 +98,23 @@ def weather_the_storm(
 
 
 def settle(site: Site, traffic: Traffic, patience: float) -> float | None:
-    """Seconds until every job and summary had ended; None where that took longer than `patience`."""
+    """Seconds until all had ended: jobs, summaries, calls of hooks. None where that took longer than `patience`."""
     began = time.monotonic()
-    waiting = sa.select(sa.func.count()).select_from(jobs)
-    waiting = waiting.where(sa.or_(jobs.c.state.not_in(TERMINAL), jobs.c.summary_state == PENDING))
     while time.monotonic() < began + patience:
-        try:
-            with site.installation.db.read() as conn:
-                left = conn.execute(waiting).scalar_one()
-        except StorageError:
-            left = 1
-        if not left and traffic.is_done:
+        if traffic.is_done and not _left(site):
             return time.monotonic() - began
         time.sleep(LOOK_SECONDS)
     return None
+
+
+def _left(site: Site) -> int:
+    open_jobs = sa.or_(jobs.c.state.not_in(TERMINAL), jobs.c.summary_state == PENDING)
+    try:
+        with site.installation.db.read() as conn:
+            left: int = conn.execute(sa.select(sa.func.count()).where(open_jobs)).scalar_one()
+            return left + conn.execute(sa.select(sa.func.count(hook_calls.c.id))).scalar_one()
+    except StorageError:  # it is still being restarted
+        return 1
 
 
 def gather(site: Site, traffic: Traffic, mind: Mind) -> Evidence:
@@ -124,6 +129,7 @@ def gather(site: Site, traffic: Traffic, mind: Mind) -> Evidence:
         submitted=traffic.recipes,
         unanswered=set(traffic.unanswered),
         mind=mind,
+        told_ends=read_hook_ledger(site.hook_ledger),
         frozen={pid for slot in site.slots for pid in slot.frozen},
         died=died,
         violations=[

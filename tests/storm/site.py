@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from jobs.installation import Installation
-from jobs.settings import Settings
+from jobs.settings import HookSettings, Settings
 from storage.crashpoints import VARIABLE
 from storage.engine import Database
 from storage.migrate import upgrade
@@ -30,6 +30,7 @@ DATABASES = ("sqlite", "postgres")
 BROKERS = ("valkey", "redis", "rabbitmq")
 RABBITMQ_PORT = 5672
 LEASE = 4.0
+HOOK = "storm"
 # Short leases and slices, so that every kind of end happens often; a window that long jobs fill.
 USUAL = {
     "SOSTENUTO_LEASE_SECONDS": f"{LEASE:g}",
@@ -43,6 +44,11 @@ USUAL = {
     "SOSTENUTO_CONTEXT_COMPRESSION_KEEP_RECENT": "4",
     "SOSTENUTO_EXCHANGES_KEEP_DAYS": "0",
 }
+
+
+ENTRY_POINTS = (
+    f"[sostenuto.tools]\nledger = storm_ledger:TOOLS\n[sostenuto.hooks]\n{HOOK} = storm_ledger:tell\n"
+)
 
 
 class Site:
@@ -62,6 +68,8 @@ class Site:
         self._exits = ExitStack()
         self.data.mkdir()
         self.ledger.touch()
+        self.hook_ledger = self.folder / "hooks.txt"
+        self.hook_ledger.touch()
         self.endpoint = self._exits.enter_context(StrictEndpoint(mind))
         self.broker_url = self._start_broker()
         self.installation = self._install()
@@ -114,7 +122,11 @@ class Site:
         pieces.mkdir()
         (pieces / "storm.yaml").write_text(PIECE)
         settings = Settings(
-            database_url=url, data_dir=self.data, pieces_dir=pieces, broker_url=self.broker_url
+            database_url=url,
+            data_dir=self.data,
+            pieces_dir=pieces,
+            broker_url=self.broker_url,
+            hooks=HookSettings(completion=(HOOK,)),
         )
         installation = Installation(settings, database)
         self._exits.callback(installation.close)
@@ -130,7 +142,9 @@ class Site:
             "SOSTENUTO_BROKER_URL": self.broker_url,
             "OPENAI_BASE_URL": self.endpoint.url,
             "PYTHONPATH": str(self._tool_package()),
+            "SOSTENUTO_HOOKS_COMPLETION": HOOK,
             ledger_tools.LEDGER: str(self.ledger),
+            ledger_tools.HOOK_LEDGER: str(self.hook_ledger),
             **self._settings,
         }
 
@@ -141,7 +155,7 @@ class Site:
         info.mkdir(parents=True)
         shutil.copy(ledger_tools.__file__, folder / "storm_ledger.py")
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: storm_ledger\nVersion: 1\n")
-        (info / "entry_points.txt").write_text("[sostenuto.tools]\nledger = storm_ledger:TOOLS\n")
+        (info / "entry_points.txt").write_text(ENTRY_POINTS)
         return folder
 
 

@@ -159,6 +159,12 @@ def _lose_a_summary(scene: Scene) -> str:
     return job.id
 
 
+def _tell_no_hook(scene: Scene) -> str:
+    job = scene.record(PLAIN)
+    scene.calm = replace(scene.calm, told_ends={})
+    return job.id
+
+
 def _answer_a_call_badly(scene: Scene) -> str:
     job = scene.record(PLAIN)
     result = next(message for message in job.messages if message.tool_name == "mark")
@@ -276,6 +282,7 @@ DAMAGES: dict[str, list[Callable[[Scene], str]]] = {
         _lose_an_effect,
         _lose_a_subtask,
         _lose_a_summary,
+        _tell_no_hook,
         _answer_a_call_badly,
     ],
     REPEATED: [

@@ -99,4 +99,4 @@ def plan(
 def _crash_point(chance: random.Random) -> str:
     """The Nth time somewhere in a worker; one in five stops there and wakes as a zombie."""
     how = ":stop" if chance.random() < 0.2 else ""
-    return f"{chance.choice(POINTS)}:{chance.randint(1, 12)}{how}"
+    return f"{chance.choice(POINTS)}:{chance.randint(1, 4)}{how}"

@@ -17,8 +17,9 @@ from tests.servers.watchdog import MARK
 from tests.soak.measures import allowance, sample
 from tests.soak.plot import svg
 from tests.soak.trend import SETTLED_AFTER, trend
+from tests.storm.brokers import BROKERS
 from tests.storm.mind import Mind
-from tests.storm.site import BROKERS, DATABASES, Site
+from tests.storm.site import DATABASES, Site
 from tests.storm.traffic import Mix, Traffic
 
 WORKERS, CONCURRENCY = 2, 8

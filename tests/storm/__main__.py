@@ -13,8 +13,9 @@ from pathlib import Path
 from tests.servers.session import ServerSession
 from tests.servers.watchdog import MARK
 from tests.storm.blows import MEAN_GAP
+from tests.storm.brokers import BROKERS
 from tests.storm.run import Outcome, Storm, weather_the_storm
-from tests.storm.site import BROKERS, DATABASES
+from tests.storm.site import DATABASES
 
 
 def main() -> int:

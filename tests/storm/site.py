@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,20 +13,17 @@ from jobs.settings import HookSettings, Settings
 from storage.crashpoints import VARIABLE
 from storage.engine import Database
 from storage.migrate import upgrade
-from tests.resilience.proxies import Proxy
 from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer, redis_binary, valkey_binary
 from tests.servers.session import ServerSession
 from tests.servers.workers import CommandFactory, CommandProcess
 from tests.storm import ledger_tools
+from tests.storm.brokers import open_broker
 from tests.storm.recipes import PIECE
 from tests.storm.workers import Slot
 from tests.strict_endpoint import StrictEndpoint
 from tests.strict_endpoint.minds import Mind
 
 DATABASES = ("sqlite", "postgres")
-BROKERS = ("valkey", "redis", "rabbitmq")
-RABBITMQ_PORT = 5672
 LEASE = 4.0
 HOOK = "storm"
 # Short leases and slices, so that every kind of end happens often; a window that long jobs fill.
@@ -61,8 +56,6 @@ class Site:
         self.data = self.folder / "data"
         self.ledger = self.folder / "ledger.txt"
         self.postgres = PostgresServer(session) if database == "postgres" else None
-        self.broker = None if broker == "rabbitmq" else RedisServer(session, _redis_like(broker))
-        self.proxy: Proxy | None = None
         self.slots: list[Slot] = []
         self._settings = dict(settings)
         self._exits = ExitStack()
@@ -71,7 +64,8 @@ class Site:
         self.hook_ledger = self.folder / "hooks.txt"
         self.hook_ledger.touch()
         self.endpoint = self._exits.enter_context(StrictEndpoint(mind))
-        self.broker_url = self._start_broker()
+        self.broker = open_broker(broker, session, self.data)
+        self._exits.callback(self.broker.close)
         self.installation = self._install()
         self._commands = CommandFactory(session, self.folder.name, os.environ | self._environment())
         self._exits.callback(self._commands.close)
@@ -93,24 +87,6 @@ class Site:
         """Ends everything that was started here."""
         self._exits.close()
 
-    def _start_broker(self) -> str:
-        if self.broker is not None:
-            self.broker.start()
-            self._exits.callback(self.broker.kill)
-            return self.broker.url
-        self.proxy = self._exits.enter_context(Proxy(RABBITMQ_PORT))
-        return f"amqp://guest:guest@127.0.0.1:{self.proxy.port}/{self._virtual_host()}"
-
-    def _virtual_host(self) -> str:
-        """Of the storm's own, in the RabbitMQ that runs on this machine."""
-        name = f"sostenuto-test-{os.getpid()}-{uuid.uuid4().hex}"
-        for arguments in (["add_vhost", name], ["set_permissions", "-p", name, "guest", ".*", ".*", ".*"]):
-            subprocess.run(["rabbitmqctl", *arguments], check=True, capture_output=True)
-        self._exits.callback(
-            subprocess.run, ["rabbitmqctl", "delete_vhost", name], check=True, capture_output=True
-        )
-        return name
-
     def _install(self) -> Installation:
         if self.postgres is not None:
             self.postgres.start()
@@ -125,7 +101,7 @@ class Site:
             database_url=url,
             data_dir=self.data,
             pieces_dir=pieces,
-            broker_url=self.broker_url,
+            broker_url=self.broker.url,
             hooks=HookSettings(completion=(HOOK,)),
         )
         installation = Installation(settings, database)
@@ -139,12 +115,12 @@ class Site:
             "SOSTENUTO_DATABASE_URL": settings.database_url,
             "SOSTENUTO_DATA_DIR": str(self.data),
             "SOSTENUTO_PIECES_DIR": str(settings.pieces_dir),
-            "SOSTENUTO_BROKER_URL": self.broker_url,
             "OPENAI_BASE_URL": self.endpoint.url,
             "PYTHONPATH": str(self._tool_package()),
             "SOSTENUTO_HOOKS_COMPLETION": HOOK,
             ledger_tools.LEDGER: str(self.ledger),
             ledger_tools.HOOK_LEDGER: str(self.hook_ledger),
+            **({} if self.broker.url is None else {"SOSTENUTO_BROKER_URL": self.broker.url}),
             **self._settings,
         }
 
@@ -157,7 +133,3 @@ class Site:
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: storm_ledger\nVersion: 1\n")
         (info / "entry_points.txt").write_text(ENTRY_POINTS)
         return folder
-
-
-def _redis_like(broker: str) -> Path:
-    return valkey_binary() if broker == "valkey" else redis_binary()

@@ -7,7 +7,8 @@ import pytest
 from storage.crashpoints import _Fuse
 from tests.storm.__main__ import main
 from tests.storm.blows import POINTS, WARM_UP, Blow, plan
-from tests.storm.site import BROKERS, DATABASES
+from tests.storm.brokers import BROKERS
+from tests.storm.site import DATABASES
 
 HOUR = 3600.0
 

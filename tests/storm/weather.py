@@ -88,7 +88,7 @@ class Weather:
             else:
                 with self._locks[target]:
                     acts: dict[str, Callable[[str, float], None]] = {
-                        "broker": self._broker,
+                        "broker": lambda how, seconds: self._site.broker.strike(how, seconds, self.over.wait),
                         "database": self._database,
                         "model": self._model,
                     }
@@ -96,26 +96,6 @@ class Weather:
             self.counts[blow.kind] += 1
         except Exception as error:  # noqa: BLE001 - told at the end; the storm goes on
             self.failed.append(f"{blow}: {type(error).__name__}: {error}")
-
-    def _broker(self, how: str, seconds: float) -> None:
-        if (proxy := self._site.proxy) is not None:
-            proxy.cut() if how == "cut" else proxy.silence()
-            return
-        broker = self._site.broker
-        assert broker is not None
-        match how:
-            case "kill":
-                broker.kill()
-                self.over.wait(seconds)
-                broker.start()
-            case "restart":
-                broker.restart()
-            case "flush":
-                broker.flush()
-            case "freeze":
-                broker.freeze()
-                self.over.wait(seconds)
-                broker.thaw()
 
     def _database(self, how: str, seconds: float) -> None:
         postgres = self._site.postgres

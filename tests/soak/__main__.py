@@ -41,7 +41,9 @@ def main() -> int:
     session = ServerSession()
     os.environ[MARK] = session.mark
     try:
-        times, series = soak(session, given.hours * 3600, given.every, given.database, given.broker)
+        times, series = soak(
+            session, round(given.hours * 3600 / given.every), given.every, given.database, given.broker
+        )
     finally:
         session.close()
     title = f"{given.hours:g} h of steady load on {given.database} and {given.broker}"
@@ -52,9 +54,9 @@ def main() -> int:
 
 
 def soak(
-    session: ServerSession, seconds: float, every: float, database: str, broker: str
+    session: ServerSession, count: int, every: float, database: str, broker: str
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """Runs the load; returns the times of the samples, in seconds, and a series for each measure."""
+    """Runs the load for so many samples; returns their times, in seconds, and a series for each measure."""
     site = Site(session, database, broker, Mind(), AS_IN_PRODUCTION)
     try:
         site.open_slots(WORKERS, CONCURRENCY)
@@ -66,8 +68,8 @@ def soak(
         times: list[float] = []
         samples: list[dict[str, float]] = []
         began, over = time.monotonic(), threading.Event()
-        while (at := time.monotonic() - began) < seconds:
-            over.wait(every - at % every)
+        for _ in range(count):
+            over.wait(every - (time.monotonic() - began) % every)
             times.append(time.monotonic() - began)
             samples.append(sample(site))
             print(f"{times[-1] / 60:6.1f} min: {samples[-1]['jobs']:.0f} jobs", flush=True)

@@ -123,7 +123,8 @@ def _counters(record: JobRecord) -> Iterator[Fault]:
             yield Fault(
                 REPEATED if twice else LOST, record.id, f"{counter} is {row[counter]}, rows: {numbers}"
             )
-    for counter, counted in {"steps": len(replies), "total_tool_calls": len(calls)}.items():
+    results = sum(message.role == "tool" for message in messages)
+    for counter, counted in {"steps": len(replies), "total_tool_calls": results}.items():
         if row[counter] != counted:
             kind = REPEATED if counted > row[counter] else LOST
             yield Fault(kind, record.id, f"{counter} is {row[counter]}, a recount gives {counted}")

@@ -22,6 +22,7 @@ from jobs.listening import knock, listening_addresses, reaches_others
 from jobs.settings import MEGABYTE, Settings
 from storage import migrate, registry
 from storage.engine import Database
+from storage.masking import SHORTEST
 
 CHILD_SECONDS = 60
 
@@ -69,6 +70,7 @@ def examine(settings: Settings, *, web_port: int, ask_model: bool = False) -> It
     yield _broker(settings)
     yield from _web(web_port)
     yield _model(settings, ask=ask_model)
+    yield from _secrets(settings)
     yield _sandbox()
 
 
@@ -178,6 +180,13 @@ def _told_by(module: str, seconds: float) -> dict[str, Any] | str:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return type(error).__name__
     return told
+
+
+def _secrets(settings: Settings) -> Iterator[Finding]:
+    short = sum(len(secret) < SHORTEST for secret in settings.secrets())
+    if short:
+        told = f"{short} configured key(s) or password(s) under {SHORTEST} characters: too short to be masked"
+        yield Finding("secrets", Verdict.WARNING, told, "choose longer ones")
 
 
 def _sandbox() -> Finding:

@@ -42,7 +42,8 @@ def register_secrets(values: Iterable[str]) -> None:
 def forms_of(secret: str) -> set[str]:
     """The secret as it is, in JSON and in URLs, and what stands for it in base64 text that it is a part of."""
     raw = secret.encode("utf-8", "surrogatepass")
-    written = {secret, json.dumps(secret)[1:-1], quote(raw, safe=""), quote_plus(raw), quote(raw)}
+    written = {secret, quote(raw, safe=""), quote_plus(raw), quote(raw)}
+    written |= {json.dumps(secret, ensure_ascii=pure)[1:-1] for pure in (True, False)}
     written |= {_lower_escapes(form) for form in list(written)}
     for before in range(3):  # how many bytes of something else share its first group of three
         encoded = base64.b64encode(b"\0" * before + raw)
@@ -65,6 +66,11 @@ def mask(text: str) -> str:
         if form in text:
             text = text.replace(form, MASK)
     return text
+
+
+def holds_secret(text: str) -> bool:
+    """Does a registered secret stand in it?"""
+    return any(form in text for form in _forms)
 
 
 def mask_bytes(data: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from storage.masking import mask
@@ -13,11 +14,15 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
-    """`text` with NUL made visible, lone surrogates replaced by U+FFFD, and registered secrets masked.
+    """`text` made valid, with registered secrets masked. Clean text is returned as it is."""
+    return valid_text(mask(text))
 
-    Clean text is returned as it is.
+
+def valid_text(text: str) -> str:
+    """`text` with NUL made visible, surrogate pairs joined, and lone surrogates replaced by U+FFFD.
+
+    Valid text is returned as it is.
     """
-    text = mask(text)
     if "\0" in text:
         text = text.replace("\0", NUL_SYMBOL)
     if text.isascii() or not _LONE_SURROGATE.search(text):
@@ -31,12 +36,21 @@ def clean_json(value: Any) -> Any:
 
     NaN and infinities, which Python reads and JSON has not, become null, as in JavaScript.
     """
+    return _with_texts(value, clean_text)
+
+
+def valid_json(value: Any) -> Any:
+    """`value` as `clean_json` has it, its strings made valid and nothing masked."""
+    return _with_texts(value, valid_text)
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return clean_text(value)
+        return change(value)
     if isinstance(value, list | tuple):
-        return [clean_json(item) for item in value]
+        return [_with_texts(item, change) for item in value]
     if isinstance(value, dict):
-        return {clean_text(str(key)): clean_json(item) for key, item in value.items()}
+        return {change(str(key)): _with_texts(item, change) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

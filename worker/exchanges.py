@@ -29,12 +29,12 @@ from jobs.exchanges import (
     file_name,
     read_exchange,
 )
-from jobs.secrets import Redactor
 from jobs.settings import Settings
 from storage.errors import SostenutoError
+from storage.masking import holds_secret, mask, register_secrets
+from storage.text import valid_json
 from worker.model.errors import ModelError
 from worker.model.types import ModelReply, ModelRequest
-from worker.model.wire import clean_value
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,7 @@ class ExchangeKeeper:
     """Writes the exchanges of one worker process, on a thread that the first one starts."""
 
     def __init__(self, settings: Settings) -> None:
+        register_secrets(settings.secrets())
         self._settings = settings
         self._keep_seconds = settings.exchanges.keep_days * DAY
         self._queue: queue.SimpleQueue[CallTape | None] = queue.SimpleQueue()
@@ -121,7 +122,6 @@ class ExchangeKeeper:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._redactor = Redactor(settings.secrets())
         self._cleared_at: float | None = None
         self._complained_at: float | None = None
 
@@ -278,11 +278,11 @@ class ExchangeKeeper:
                 ]
                 + [f"{call.name} {call.arguments}" for call in reply.tool_calls]
             )
-            if self._redactor.holds_secret(said):
-                data = {**data, "response": f"{WITHHELD}\n{self._redactor.text(said)}"}
-        if reply is None and self._redactor.holds_secret(_spoken(data["response"])):
+            if holds_secret(said):
+                data = {**data, "response": f"{WITHHELD}\n{mask(said)}"}
+        if reply is None and holds_secret(_spoken(data["response"])):
             data = {**data, "response": WITHHELD}
-        return self._redactor.text(json.dumps(clean_value(data), ensure_ascii=False, default=str))
+        return mask(json.dumps(valid_json(data), ensure_ascii=False, default=str))
 
     def _remember(self, job_id: str, kept: _Kept) -> None:
         self._kept[job_id] = kept

@@ -156,3 +156,12 @@ def test_the_model_is_asked_where_one_wants_it(
         assert told in asked["text"]
         assert len(endpoint.requests) == 1
         assert asked["hint"] or verdict == "ok"
+
+
+def test_a_password_too_short_to_be_masked_is_warned_of(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter2")
+    [finding] = _findings(cli("doctor", "--json").data, "secrets")
+    assert finding["verdict"] == "warning"
+    assert "hunter2" not in str(finding)
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter2hunter2")
+    assert _findings(cli("doctor", "--json").data, "secrets") == []

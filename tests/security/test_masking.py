@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.masking import MASK, StreamMask, mask, mask_logs, register_secrets
+from storage.masking import MASK, StreamMask, holds_secret, mask, mask_logs, register_secrets
 from storage.text import clean_json, clean_text
 
-SECRET = "sk-canary/+ätzend&42?x"
+SECRET = 'sk-canary/+"ätzend&42?x'
 register_secrets([SECRET])
 
 
@@ -29,6 +29,7 @@ def _core(encoded: str) -> str:
     [
         SECRET,
         json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
         quote(SECRET),
         quote(SECRET, safe=""),
         quote_plus(SECRET),
@@ -37,6 +38,8 @@ def _core(encoded: str) -> str:
 )
 def test_every_written_form_is_masked(form: str) -> None:
     shown = mask(f"before {form} after {form}")
+    assert holds_secret(form)
+    assert not holds_secret(shown)
     assert shown.count(MASK) == 2
     assert "canary" not in shown
 
@@ -85,6 +88,11 @@ def test_whatever_is_stored_goes_through_it() -> None:
 def test_a_short_value_does_not_eat_ordinary_text() -> None:
     register_secrets(["guest", "a", ""])
     assert mask("a guest of the hotel") == "a guest of the hotel"
+
+
+def test_of_two_secrets_the_longer_one_goes_first() -> None:
+    register_secrets(["wombat-key", "wombat-key-too"])
+    assert mask("wombat-key-too") == MASK
 
 
 def test_logs_and_tracebacks_are_masked() -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from storage.text import valid_json, valid_text
 from worker.model.errors import ModelError, ModelErrorKind, one_line
 from worker.model.types import ModelReply, ToolCall, Usage
-from worker.model.wire import clean_text, clean_value, mint_call_id
+from worker.model.wire import mint_call_id
 
 _FINISH = {
     "length": "length",
@@ -94,10 +95,10 @@ class ReplyBuilder:
         if not self._saw_choice:
             raise ModelError(ModelErrorKind.TRANSIENT, f"{self._origin}: the answer holds no choices")
         calls = tuple(self._tool_call(call) for call in self._calls)
-        refusal = clean_text("".join(self._refusal)) or None
+        refusal = valid_text("".join(self._refusal)) or None
         finish = _FINISH.get(self._finish or "", "tool_calls" if calls else "stop")
         return ModelReply(
-            content=clean_text("".join(self._content)) or None,
+            content=valid_text("".join(self._content)) or None,
             tool_calls=calls,
             finish_reason="content_filter" if refusal and not calls else finish,
             usage=self._usage,
@@ -112,10 +113,10 @@ class ReplyBuilder:
     def _tool_call(self, call: _Call) -> ToolCall:
         return ToolCall(
             id=self._mint(),
-            name=clean_text(call.name)[:_MAX_NAME],
-            arguments=clean_text("".join(call.arguments)),
-            raw_id=clean_text(call.raw_id)[:_MAX_NAME],
-            extra=clean_value(call.extra),
+            name=valid_text(call.name)[:_MAX_NAME],
+            arguments=valid_text("".join(call.arguments)),
+            raw_id=valid_text(call.raw_id)[:_MAX_NAME],
+            extra=valid_json(call.extra),
         )
 
     def _take_finish(self, reason: object) -> None:
@@ -231,8 +232,8 @@ def _count(value: object) -> int | None:
 
 def _joined(parts: list[Any]) -> Any:
     if all(isinstance(part, str) for part in parts):
-        return clean_text("".join(parts))
-    return clean_value(parts)
+        return valid_text("".join(parts))
+    return valid_json(parts)
 
 
 def _parses(text: str) -> bool:

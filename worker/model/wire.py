@@ -1,4 +1,4 @@
-"""Between our types and the bytes on the wire: request bodies, call ids, text that UTF-8 and JSON can carry."""
+"""Between our types and the bytes on the wire: request bodies, call ids."""
 
 from __future__ import annotations
 
@@ -6,32 +6,13 @@ import json
 import uuid
 from typing import Any
 
+from storage.text import valid_json
 from worker.model.types import ModelRequest
 
 
 def mint_call_id() -> str:
     """A call id every endpoint takes: unique, 29 characters, never the model's own."""
     return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def clean_text(text: str) -> str:
-    """Surrogate pairs joined (some servers cut between the halves), lone surrogates replaced by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def clean_value(value: Any) -> Any:
-    """`clean_text` for every string inside plain data, keys included; NUL becomes its visible symbol."""
-    if isinstance(value, str):
-        return clean_text(value).replace("\0", "␀")
-    if isinstance(value, dict):
-        return {clean_value(key): clean_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean_value(item) for item in value]
-    return value
 
 
 def encode_request(request: ModelRequest) -> bytes:
@@ -52,9 +33,9 @@ def encode_request(request: ModelRequest) -> bytes:
     try:
         body = _dump(payload)
     except UnicodeEncodeError:
-        return _dump(clean_value(payload))
+        return _dump(valid_json(payload))
     # Cleaning walks the whole conversation, so only a body that needs it pays for it.
-    return _dump(clean_value(payload)) if b"\\u0000" in body else body
+    return _dump(valid_json(payload)) if b"\\u0000" in body else body
 
 
 def _dump(payload: dict[str, Any]) -> bytes:

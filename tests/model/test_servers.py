@@ -53,7 +53,7 @@ def argument(text: str, **more: Any) -> dict[str, Any]:
 
 COUNTED = {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29}
 OPENING = chunk({"role": "assistant", "content": None})
-FILTERED = {"content_filter_results": {}}
+FILTERED: dict[str, Any] = {"content_filter_results": {}}
 
 STREAMS: dict[str, Stream] = {
     "OpenAI: the usage in a chunk of its own": Stream(

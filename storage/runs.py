@@ -79,20 +79,45 @@ def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] |
 
 
 def _choose(conn: Connection, claim: Claim, hint: str | None, *, locking: bool) -> str | None:
-    """Two index look-ups: the best due job, and the hinted one, which wins among equals."""
-    due = [jobs.c.state == claim.source, jobs.c.run_id.is_(None), jobs.c.available_at <= wall_clock()]
+    """The best due job, or the hinted one, which wins among equals."""
+    free = [jobs.c.state == claim.source, jobs.c.run_id.is_(None)]
     if not claim.allow_suspects:
-        due.append(jobs.c.attempt < SUSPECT_ATTEMPTS)
-    statement = sa.select(jobs.c.id, jobs.c.priority).where(*due)
+        free.append(jobs.c.attempt < SUSPECT_ATTEMPTS)
+    statement = sa.select(jobs.c.id, jobs.c.priority).where(*free, jobs.c.available_at <= wall_clock())
     if locking:
         statement = statement.with_for_update(skip_locked=True)
-    best = conn.execute(
-        statement.order_by(jobs.c.priority.desc(), jobs.c.available_at, jobs.c.id).limit(1)
-    ).one_or_none()
+    first = statement.order_by(jobs.c.available_at, jobs.c.id).limit(1)
+    best, below = None, None
+    while best is None and (priority := _due_priority(conn, claim.source, free, below)) is not None:
+        best = conn.execute(first.where(jobs.c.priority == priority)).one_or_none()
+        below = priority  # others are claiming all that is due of it
     if best is None or hint is None or best.id == hint:
         return None if best is None else str(best.id)
     hinted = conn.execute(statement.where(jobs.c.id == hint)).one_or_none()
     return str(hinted.id if hinted is not None and hinted.priority >= best.priority else best.id)
+
+
+def _due_priority(
+    conn: Connection, state: str, free: Sequence[sa.ColumnElement[bool]], below: int | None
+) -> int | None:
+    """The highest priority, less than `below`, of which a job is due now.
+
+    Goes from priority to priority by the index, and looks at the first job of each: those that are due later, however many
+    and however urgent, are not walked over.
+    """
+    of_state = [jobs.c.state == state]
+    highest = sa.select(sa.func.max(jobs.c.priority).label("priority")).where(*of_state)
+    if below is not None:
+        highest = highest.where(jobs.c.priority < below)
+    levels = highest.cte("levels", recursive=True)
+    next_one = sa.select(sa.func.max(jobs.c.priority)).where(*of_state, jobs.c.priority < levels.c.priority)
+    levels = levels.union_all(
+        sa.select(next_one.correlate(levels).scalar_subquery()).where(levels.c.priority.isnot(None))
+    )
+    first_due = sa.select(sa.func.min(jobs.c.available_at)).where(*free, jobs.c.priority == levels.c.priority)
+    is_due = first_due.correlate(levels).scalar_subquery() <= wall_clock()
+    found: int | None = conn.execute(sa.select(sa.func.max(levels.c.priority)).where(is_due)).scalar_one()
+    return found
 
 
 def renew_leases(db: Database, run_ids: Sequence[str], lease_seconds: float) -> set[str]:

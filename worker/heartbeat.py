@@ -16,6 +16,7 @@ from storage import registry
 from storage.errors import LeaseLost, StorageError
 from storage.runs import find_run, read_wishes, renew_leases
 from worker.endings import give_back
+from worker.live import LiveRun
 from worker.process import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -120,10 +121,15 @@ class Control(threading.Thread):
                 log.exception("reading requests failed")
 
     def look(self) -> None:
-        """One look at what people asked for."""
+        """One look at what people asked for, and at the cooldowns: also while idle, for the next run's first call."""
         runs = {run.ref.run_id: run for run in self._process.live.all()}
-        if not runs:
-            return
+        if runs:
+            self._tell(runs)
+        now = time.monotonic()
+        cooldowns = registry.active_cooldowns(self._process.db)
+        self._process.cooldowns = {endpoint: now + left for endpoint, left in cooldowns.items()}
+
+    def _tell(self, runs: dict[str, LiveRun]) -> None:
         wished = read_wishes(self._process.db, list(runs))
         for run_id in runs.keys() - wished.keys():  # as when a person cancels or pauses a compressing job
             runs[run_id].cancel.cancel("lease_lost")
@@ -131,6 +137,3 @@ class Control(threading.Thread):
             runs[run_id].pause = wishes.pause
             if wishes.cancel:
                 runs[run_id].cancel.cancel("cancel")
-        now = time.monotonic()
-        cooldowns = registry.active_cooldowns(self._process.db)
-        self._process.cooldowns = {endpoint: now + left for endpoint, left in cooldowns.items()}

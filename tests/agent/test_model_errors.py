@@ -13,9 +13,7 @@ from storage import registry
 from tests.agent.stage import COMPLETE, MODEL, Stage, call, calls
 from tests.strict_endpoint import HttpFailure, StreamFailure
 from worker.endings import LONGEST_BACKOFF, MOST_MODEL_FAILURES
-from worker.job_run import JobRun
 from worker.model.errors import RATE_LIMIT_WAIT
-from worker.visit import load_tools
 
 DOWN = HttpFailure(500, {"error": {"message": "boom"}})
 
@@ -53,19 +51,14 @@ def test_a_rate_limit_frees_the_worker_until_the_endpoint_said(
     assert len(stage.acts[0].runs) == 1
 
 
-def test_a_cooldown_is_shared_by_all_workers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process does not call the endpoint at all, and its job waits as long as the first."""
+def test_a_cooldown_is_shared_by_all_workers(stage: Stage) -> None:
+    """Another process, idle until now, does not call the endpoint at all, and its job waits as long as the first."""
     stage.play(limited("60"))
     other = stage.submit()
     assert stage.endpoint.calls() == 1
     stage.restart()
     stage.tell()
-
-    def looking(job: JobRun) -> None:
-        stage.look()  # as the control thread does while a run is alive
-        load_tools(job)
-
-    monkeypatch.setattr("worker.agent.load_tools", looking)
+    stage.look()
     assert stage.run() == other
     job = stage.job(other)
     assert (job.state, job.reason) == ("queued", "rate_limited")

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from storage.engine import Database
+from storage.models import metadata
 
 
 @dataclass
@@ -68,7 +69,9 @@ def scans(plan: str) -> list[str]:
         for line in plan.splitlines()
         if not line.startswith("--")
         and (
-            line.startswith("SCAN")  # SQLite: of a table, or of a whole index
+            (
+                line.startswith("SCAN") and line.split()[1] in metadata.tables
+            )  # SQLite: of a table or a whole index
             or "Seq Scan" in line
             or "TEMP B-TREE" in line
             or "Sort" in line

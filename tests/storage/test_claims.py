@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from benchmarks.database_work import DatabaseWork
 from jobs.states import Event, State
 from storage.engine import Database, wall_clock
 from storage.errors import LeaseLost
@@ -29,7 +31,7 @@ from storage.runs import (
 from tests import factories
 from tests.factories import claim, commit, expire_lease, move, running_job
 from tests.storage.children import run_children
-from tests.storage.plans import plans, recorded, scans
+from tests.storage.plans import analyse, plans, recorded, scans
 
 OLD = 1_000_000.0  # long due
 
@@ -73,6 +75,22 @@ def test_a_job_of_the_future_is_not_claimed_until_it_is_due(db: Database) -> Non
     assert _claimed(db, job_id) is None
     factories.set_columns(db, job_id, available_at=wall_clock() - 1)
     assert _claimed(db) == job_id
+
+
+def test_a_claim_does_not_walk_over_jobs_of_the_future(db: Database) -> None:
+    """However many wait for their time, and however urgent they are then: counted in what the database reads."""
+    work = DatabaseWork(db)
+    counts = []
+    future = time.time() + 3600
+    for more in (50, 5_000):
+        for priority in (7, 3):
+            factories.make_jobs(db, more, available_at=future, priority=priority)
+        due = factories.make_jobs(db, 3, available_at=OLD)
+        analyse(db)
+        before = work.so_far()
+        assert {_claimed(db) for _ in due} == set(due)
+        counts.append(work.so_far() - before)
+    assert counts[1] <= counts[0] * 2, f"{counts[0]} {work.unit} became {counts[1]}"
 
 
 def test_suspects_are_claimed_only_where_they_are_allowed(db: Database) -> None:

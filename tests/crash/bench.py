@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.installation import Installation
+from jobs.lifecycle import cancel
 from jobs.settings import Settings
 from jobs.states import TERMINAL
 from jobs.submit import SubmitRequest, submit
@@ -130,6 +132,46 @@ class CrashBench:
         called = [call["id"] for message in messages for call in message.tool_calls or ()]
         answered = [message.tool_call_id for message in messages if message.role == "tool"]
         assert sorted(answered, key=str) == sorted(called, key=str)
+
+    def frozen_context_worker(
+        self, point: str, begin: Callable[[], str], env: Mapping[str, str]
+    ) -> tuple[CommandProcess, str]:
+        """A worker of the context queue that has stopped itself there, and the job that `begin` began.
+
+        A process that is stopped inside a transaction blocks SQLite for everybody, as docs/crash-safety.md says. That is
+        not what these tests are about: then it is tried again.
+        """
+        calm = {"SOSTENUTO_SWEEP_SECONDS": "3600", "SOSTENUTO_CRASH_POINT": f"{point}:stop"}
+        database = self.installation.db.url.database if self.installation.db.is_sqlite else None
+        for _ in range(6):
+            job_id = begin()
+            frozen = self.commands(
+                "--queues", "context", "--concurrency", "2", env=self.env(**{**env, **calm})
+            )
+            wait_until(lambda: is_stopped(frozen.pid), 120, "it lies still")  # noqa: B023 - called at once
+            if database is None or sqlite_takes_a_write(database, seconds=10):
+                return frozen, job_id
+            frozen.kill()
+            if self.view(job_id).state not in TERMINAL:
+                cancel(self.installation, job_id, None, "test")
+        raise AssertionError("it always stopped inside a transaction")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process lies still after a SIGSTOP."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def sqlite_takes_a_write(file: str, seconds: float) -> bool:
+    """Whether nobody holds the file's write lock for so long."""
+    connection = sqlite3.connect(file, timeout=seconds, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 def shape(messages: list[Message]) -> list[tuple[str, str | None, str]]:

@@ -13,7 +13,6 @@ from storage.summaries import list_summaries
 from tests.crash.bench import CrashBench, died_by_kill
 from tests.strict_endpoint import ChatRequest, Reply
 from tests.strict_endpoint.minds import Call
-from tests.waiting import wait_until
 
 # Where the context worker dies, and how many calls for the summary are made again: those of a summary that was not yet
 # swapped in, once.
@@ -117,14 +116,14 @@ def test_an_agent_dies_while_it_shortens_old_results_at(point: str, bench: Crash
 
 def test_a_frozen_context_worker_writes_nothing(bench: CrashBench) -> None:
     """SIGSTOP just before the swap, past the lease: another worker swaps; the zombie wakes and changes nothing."""
-    bench.endpoint.mind = Filling()
-    job_id = submit_long(bench)
     bench.commands("--queues", "agent", "--concurrency", "2", env=bench.env(**WINDOW))
-    armed = bench.env(**WINDOW, SOSTENUTO_CRASH_POINT="model.replied:2:stop")
-    frozen = bench.commands("--queues", "context", "--concurrency", "2", env=armed)
-    wait_until(
-        lambda: bench.endpoint.calls(f"{job_id}/compaction/*") == CALLS, 60, "the summary is asked for"
-    )
+
+    def begin() -> str:
+        bench.endpoint.mind = Filling()
+        return submit_long(bench)
+
+    frozen, job_id = bench.frozen_context_worker("model.replied:2", begin, WINDOW)
+    assert bench.endpoint.calls(f"{job_id}/compaction/*") == CALLS
     bench.commands("--queues", "context", "--concurrency", "2", env=bench.env(**WINDOW))
     assert bench.wait_ended(job_id).state == State.SUCCEEDED
     before = (bench.messages(job_id), compactions(bench, job_id))

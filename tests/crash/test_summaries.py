@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from jobs.states import State
@@ -32,11 +34,11 @@ def answer(request: ChatRequest) -> Reply:
     return Reply(TEXT) if "/final/" in request.label else mind(request)
 
 
-def ended_job(bench: CrashBench) -> str:
+def ended_job(bench: CrashBench, about: str = "7") -> str:
     """A job whose agent's worker has left; its summary is still to be written."""
     bench.endpoint.mind = answer
     bench.write_piece()
-    asked = SubmitRequest("Do it.", piece="crash", task_identifier="7", repository="demo", user="ann")
+    asked = SubmitRequest("Do it.", piece="crash", task_identifier=about, repository="demo", user="ann")
     job_id = submit(bench.installation, asked, "local").job.id
     bench.commands("--queues", "agent", "--concurrency", "2", env=bench.env(**ON))
     assert bench.wait_ended(job_id).state == State.SUCCEEDED
@@ -87,10 +89,9 @@ def test_the_writer_of_a_summary_dies_at(point: str, bench: CrashBench) -> None:
 
 def test_a_frozen_writer_writes_nothing(bench: CrashBench) -> None:
     """SIGSTOP just after the model's answer, past the lease: another worker writes the summary, the zombie wakes."""
-    job_id = ended_job(bench)
-    armed = bench.env(**ON, SOSTENUTO_CRASH_POINT="model.replied:1:stop")
-    frozen = bench.commands("--queues", "context", "--concurrency", "2", env=armed)
-    wait_until(lambda: bench.endpoint.calls(f"{job_id}/final/*") == 1, 60, "the summary is asked for")
+    frozen, job_id = bench.frozen_context_worker(
+        "model.replied:1", lambda: ended_job(bench, uuid.uuid4().hex), ON
+    )
     context_worker(bench)
     wait_summarised(bench, job_id)
     before = bench.installation.db

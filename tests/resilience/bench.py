@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from jobs.submit import SubmitRequest, submit
 from jobs.workspace import workspace_path
 from storage.models import metadata
 from storage.runs import list_runs
-from tests.crash.bench import CrashBench
+from tests.crash.bench import CrashBench, sqlite_takes_a_write
 from tests.servers.redis import RedisServer
 from tests.servers.workers import CommandProcess
 from tests.strict_endpoint import Call, ChatRequest, Reply
@@ -134,25 +133,13 @@ class Bench(CrashBench):
         """Whether the database takes a write now; call it while every worker is stopped or dead."""
         url = self.installation.db.url
         if self.installation.db.is_sqlite:
-            connection = sqlite3.connect(str(url.database), timeout=1, isolation_level=None)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return False
-            finally:
-                connection.close()
-            return True
+            return sqlite_takes_a_write(str(url.database), seconds=1)
         with self.installation.db.read() as conn:
             waiting = (
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                 " AND pid <> pg_backend_pid() AND state <> 'idle' AND backend_type = 'client backend'"
             )
             return bool(conn.execute(sa.text(waiting)).scalar_one() == 0)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether the process lies still after a SIGSTOP."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def endless_command() -> tuple[str, str]:

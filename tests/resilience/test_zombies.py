@@ -9,7 +9,8 @@ import pytest
 
 from jobs.lifecycle import cancel
 from jobs.states import State
-from tests.resilience.bench import COMPLETE, Bench, bash, endless_command, is_stopped, running, story
+from tests.crash.bench import is_stopped
+from tests.resilience.bench import COMPLETE, Bench, bash, endless_command, running, story
 from tests.servers.workers import CommandProcess
 from tests.waiting import wait_until
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.resilience.bench import is_stopped
+from tests.crash.bench import is_stopped
 from tests.servers.workers import CommandProcess
 
 STOP_PATIENCE = 30.0  # for a worker that was told to stop; then it is killed

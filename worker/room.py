@@ -39,9 +39,16 @@ WRAP_UP_TEXT = (
     "{percent}% of the context that you may use are used up, and this conversation cannot be made shorter. Bring the most "
     "important thing to an end now and call `transition`, with what is done and what is left. Soon no step is possible."
 )
+LARGE_FIXED = 0.5  # of the size at which compaction begins: with more of it fixed, little is left to compact
+REMEDY = "allow fewer tools in the movement, shorten its prompts, or use a model with a larger window"
 TOO_LARGE = (
     "the system prompt, the tools and the instruction alone take {fixed:,} of {usable:,} tokens, and compaction begins at "
-    "{compact:,}: allow fewer tools in the movement, shorten its prompts, or use a model with a larger window"
+    "{compact:,}: " + REMEDY
+)
+MOSTLY_FIXED = (
+    " (the system prompt, the tools and the instruction alone take {fixed:,}, which no compaction frees: "
+    + REMEDY
+    + ")"
 )
 
 
@@ -77,6 +84,9 @@ def make_room(job: JobRun) -> Left | None:
     limits = job.limits
     if job.size.tokens >= limits.force:
         detail = f"about {job.size.tokens:,} of {limits.usable:,} usable tokens are taken"
+        fixed = _fixed_tokens(job)
+        if job.window_is_known and fixed >= limits.compact * LARGE_FIXED:
+            detail += MOSTLY_FIXED.format(fixed=fixed)
         return Left(force_on(job, detail))
     return None
 
@@ -107,7 +117,7 @@ def make_plan(job: JobRun) -> Plan | None:
     """The compaction of the present view; None where none can help. The same for the run that hands over and the one
     that compacts."""
     size, limits, settings = job.size, job.limits, job.process.settings.context.compression
-    fixed = round(job.marks.fixed * size.ratio)
+    fixed = _fixed_tokens(job)
     most_after = min(int(limits.compact * BELOW), int(size.tokens * FREED))
     for most_kept in (int(limits.compact / 2 / size.ratio), 0):
         cut = choose_cut(
@@ -159,11 +169,15 @@ def _hand_over(job: JobRun) -> Ending:
 
 def _fixed_alone(job: JobRun) -> str | None:
     """What to change where not even an empty conversation would fit. Of a guessed window nobody knows that."""
-    limits = job.limits
-    fixed = round(job.marks.fixed * job.size.ratio)
+    limits, fixed = job.limits, _fixed_tokens(job)
     if not job.window_is_known or fixed < limits.compact:
         return None
     return TOO_LARGE.format(fixed=fixed, usable=limits.usable, compact=limits.compact)
+
+
+def _fixed_tokens(job: JobRun) -> int:
+    """What no compaction can free: system message, head, schemas."""
+    return round(job.marks.fixed * job.size.ratio)
 
 
 def warning(job: JobRun, tokens: int, marks: Marks) -> list[NewEvent]:

@@ -131,6 +131,34 @@ def test_system_prompt_and_schemas_alone_above_the_trigger(stage: Stage) -> None
     assert stage.endpoint.requests == []
 
 
+@pytest.mark.parametrize(("share", "result"), [(0.6, 300), (0.7, 60), (0.74, 900)])
+def test_a_fixed_part_that_leaves_little_to_compact(stage: Stage, share: float, result: int) -> None:
+    """Below the trigger, but with too little room for a summary that frees any: no endless compaction, the same advice."""
+    small_window(stage)
+    lean(stage, persona="word " * int(share * 7500 - 700))
+    fill(stage, result)
+
+    job_id = play(stage, endless, instruction="Go.")
+
+    view = stage.job(job_id)
+    assert (view.state, view.reason) == ("aborted", "context_exhausted")
+    assert "which no compaction frees: allow fewer tools in the movement" in (view.error or "")
+    assert summary_requests(stage) == []
+
+
+def test_a_large_fixed_part_that_leaves_enough_to_compact(stage: Stage) -> None:
+    """More than half of the window is fixed: compactions come more often, each frees enough for some steps."""
+    small_window(stage)
+    lean(stage, persona="word " * int(0.55 * 7500 - 700))
+    fill(stage, 300)
+
+    job_id = play(stage, working(30), instruction="Go.")
+
+    assert stage.job(job_id).state == "succeeded"
+    assert 1 <= len(summaries(stage, job_id)) <= 10
+    assert stage.events(job_id, "compaction_discarded") == []
+
+
 OVERFLOWS: dict[str, Answer] = {
     "a code only": HttpFailure(400, {"error": {"message": "no", "code": "context_length_exceeded"}}),
     "413": HttpFailure(413, b"too large"),

@@ -58,6 +58,22 @@ def working(steps: int, *, summary: Answering | None = None, then: Answer = COMP
     return answer
 
 
+def roomy(stage: Stage, **more: Any) -> None:
+    """The stage of most compactions: a small window, four messages kept, some 300 tokens a step."""
+    small_window(stage, compression={"keep_recent": 4}, **more)
+    fill(stage, 300)
+
+
+def full(stage: Stage, mind: Answering | None = None) -> str:
+    """A job whose agent has filled its context: it waits to be summarised. Returns its id."""
+    roomy(stage)
+    stage.endpoint.mind = mind or working(22)
+    job_id = stage.submit(piece=LEAN)
+    stage.run()
+    assert stage.job(job_id).state == "compressing"
+    return job_id
+
+
 def drive(stage: Stage, job_id: str, rounds: int = 150) -> str:
     """Runs both queues until the job neither runs nor waits for one; returns its state."""
     state = ""

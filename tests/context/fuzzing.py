@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 FUZZ = int(os.environ.get("FUZZ", "0"))
+patient = pytest.mark.timeout(0 if FUZZ else 900)  # for as long as so many take
 
 
 def thorough(examples: int) -> settings:

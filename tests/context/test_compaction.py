@@ -15,8 +15,10 @@ from tests.context.driving import (
     agent_requests,
     drive,
     fill,
+    full,
     is_summary,
     play,
+    roomy,
     small_window,
     summaries,
     summary_requests,
@@ -33,8 +35,7 @@ def head(request: ChatRequest) -> str:
 
 def test_a_long_job_goes_on_after_a_compaction(stage: Stage) -> None:
     """The same movement goes on: the summary and the pinned texts in front, the newest messages word for word."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
     job_id = play(stage, working(30), instruction="Count the stars.\nExactly.")
 
     row = stage.row(job_id)
@@ -52,8 +53,7 @@ def test_a_long_job_goes_on_after_a_compaction(stage: Stage) -> None:
 
 def test_what_is_taken_out_enters_a_summary_in_every_round(stage: Stage) -> None:
     """Round 2 and later carry the summary so far on, and each row goes into exactly one of them."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
 
     job_id = play(stage, working(60))
 
@@ -77,8 +77,7 @@ def test_what_is_taken_out_enters_a_summary_in_every_round(stage: Stage) -> None
 
 def test_one_summariser_call_for_one_crossing(stage: Stage) -> None:
     """Usage that is older than the swap is void: neither it nor a restart makes a second compaction."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
     stage.endpoint.mind = working(30)
     job_id = stage.submit(piece=LEAN)
     stage.run()
@@ -98,8 +97,7 @@ def test_one_summariser_call_for_one_crossing(stage: Stage) -> None:
 
 def test_a_summary_that_is_not_smaller_is_discarded_and_the_breaker_holds(stage: Stage) -> None:
     """An echo, longer than what it summarises: nothing is replaced, and the summariser is asked a few times at most."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
 
     def echo(request: ChatRequest) -> Answer:
         return Reply(head(request) + head(request)[: len(head(request)) // 10])
@@ -139,8 +137,7 @@ def test_the_summariser_fails_halfway(stage: Stage) -> None:
 
 
 def test_a_summariser_that_always_fails_lets_the_job_go_on(stage: Stage) -> None:
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
 
     job_id = play(stage, working(18, summary=lambda _: HttpFailure(500, {"error": {"message": "broken"}})))
 
@@ -153,8 +150,7 @@ def test_a_summariser_that_always_fails_lets_the_job_go_on(stage: Stage) -> None
 def test_a_verbatim_echo_never_makes_the_context_grow(stage: Stage, rounds: int) -> None:
     """A summariser that repeats the summary so far and adds to it, ten rounds: summaries are capped, the system
     message stays pinned."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
 
     def echo(request: ChatRequest) -> Answer:
         so_far = head(request).partition("<summary_so_far>")[2].partition("</summary_so_far>")[0]
@@ -193,12 +189,7 @@ def test_a_batch_is_never_split(stage: Stage) -> None:
 
 
 def test_comments_that_arrive_meanwhile_appear_once_after_the_summary(stage: Stage) -> None:
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
-    stage.endpoint.mind = working(22)
-    job_id = stage.submit(piece=LEAN)
-    stage.run()
-    assert stage.job(job_id).state == "compressing"
+    job_id = full(stage)
     stage.comment(job_id, "use metres")
     run_context(stage.process, None)
     drive(stage, job_id)
@@ -213,8 +204,7 @@ def test_comments_that_arrive_meanwhile_appear_once_after_the_summary(stage: Sta
 
 def test_exact_open_todos_once_after_a_compaction(stage: Stage) -> None:
     """The list survives as state, not as prose: shown exactly, once, after the kept tail; also after a restart."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
     todos = [{"id": "1", "content": "count Ω twice", "status": "in_progress"},
              {"id": "2", "content": "done thing", "status": "completed"}]  # fmt: skip
     acting = working(22)
@@ -262,11 +252,7 @@ def test_old_results_are_shortened_before_a_model_is_asked(stage: Stage) -> None
 
 
 def test_pause_cancel_and_resume_while_compressing(stage: Stage) -> None:
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
-    stage.endpoint.mind = working(22)
-    job_id = stage.submit(piece=LEAN)
-    stage.run()
+    job_id = full(stage)
     view = stage.job(job_id)
     assert (view.state, view.reason) == ("compressing", "context_full")
     assert stage.pause(job_id).state == "paused"
@@ -285,8 +271,7 @@ def test_pause_cancel_and_resume_while_compressing(stage: Stage) -> None:
 
 def test_a_compaction_whose_job_was_taken_writes_nothing(stage: Stage) -> None:
     """While the summariser thinks, its job is paused: the summary comes too late and changes nothing, but was paid."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
     paused: list[str] = []
 
     def summary(_: ChatRequest) -> Answer:
@@ -327,11 +312,7 @@ def test_a_parked_call_is_never_compacted(stage: Stage) -> None:
 
 def test_compressing_survives_a_dead_context_worker(stage: Stage) -> None:
     """The sweep takes the lease back, counts an attempt, and another worker of the queue does it."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
-    stage.endpoint.mind = working(22)
-    job_id = stage.submit(piece=LEAN)
-    stage.run()
+    job_id = full(stage)
 
     def die(*_: object) -> object:
         raise PowerCut

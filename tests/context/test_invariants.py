@@ -11,7 +11,7 @@ from hypothesis import Phase, event, given, settings
 
 from storage.records import Message
 from tests.context import invariants
-from tests.context.fuzzing import thorough
+from tests.context.fuzzing import patient, thorough
 from tests.context.histories import History, histories, parked
 from tests.context.invariants import INVARIANTS
 from tests.strict_endpoint.rules import Refused
@@ -20,7 +20,7 @@ from worker.cutting import TURNS, Cut, choose_cut
 from worker.reminders import on_the_wire
 
 
-@pytest.mark.timeout(900)
+@patient
 @thorough(1_000)
 @given(histories())
 def test_every_invariant_of_the_context(history: History) -> None:
@@ -29,7 +29,7 @@ def test_every_invariant_of_the_context(history: History) -> None:
         invariant(history)
 
 
-@pytest.mark.timeout(900)
+@patient
 @thorough(200)
 @given(histories(most_turns=6))
 def test_a_question_that_waits_is_neither_sent_nor_cut(history: History) -> None:

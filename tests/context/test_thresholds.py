@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from jobs.states import State
@@ -12,9 +15,11 @@ from tests.context.driving import (
     agent_requests,
     drive,
     fill,
+    full,
     is_summary,
     lean,
     play,
+    roomy,
     small_window,
     summaries,
     summary_requests,
@@ -35,16 +40,32 @@ def asked(stage: Stage, job_id: str) -> list[str]:
     return [gap for gap in stage.gaps(job_id) if "cannot be made shorter" in gap]
 
 
-@pytest.mark.parametrize("usage", [True, False], ids=["usage", "no usage"])
-def test_without_compaction_it_is_warned_asked_and_forced_once_each(stage: Stage, usage: bool) -> None:
-    """Usage missing is unknown, not zero: estimates count from the first turn, and 70, 85, 95 fire once each."""
+Counting = Callable[[int], bool | dict[str, Any]]
+USAGES: dict[str, Counting] = {
+    "counted": lambda _: True,
+    "missing": lambda _: False,
+    "zero": lambda _: {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    "null": lambda _: {"prompt_tokens": None, "completion_tokens": 5},
+    "shrinking": lambda tokens: {"prompt_tokens": min(tokens, 5_000 - tokens), "completion_tokens": 5},
+    "cached left out": lambda tokens: {
+        "prompt_tokens": tokens - tokens * 9 // 10,
+        "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": tokens * 9 // 10},
+    },
+    "absurd": lambda tokens: {"prompt_tokens": tokens * 1000, "completion_tokens": 5},
+}
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_without_compaction_it_is_warned_asked_and_forced_once_each(stage: Stage, usage: str) -> None:
+    """Usage that is missing or false is unknown, not zero: estimates count from the first turn, 70, 85, 95 fire once each."""
     small_window(stage, compression=OFF)
     fill(stage, 250)
 
     def mind(request: ChatRequest) -> Answer:
         reply = endless(request)
         assert isinstance(reply, Reply)
-        return Reply(calls=reply.calls, usage=usage)
+        return Reply(calls=reply.calls, usage=USAGES[usage](request.prompt_tokens))
 
     job_id = play(stage, mind)
 
@@ -92,8 +113,7 @@ def test_forced_on_to_the_next_movement(stage: Stage) -> None:
 
 
 def test_thresholds_are_rearmed_by_a_compaction(stage: Stage) -> None:
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
 
     job_id = play(stage, working(45))
 
@@ -272,8 +292,7 @@ def test_many_schemas_count(stage: Stage) -> None:
 
 
 def test_statistics_of_the_context_are_kept(stage: Stage) -> None:
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
     job_id = play(stage, working(24))
     row = stage.row(job_id)
     assert row["total_summaries"] == 1
@@ -298,11 +317,7 @@ def test_a_job_whose_queue_nobody_serves_says_so(stage: Stage) -> None:
     from jobs.views import list_jobs
     from tests.factories import set_columns
 
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
-    stage.endpoint.mind = working(22)
-    job_id = stage.submit(piece=LEAN)
-    stage.run()
+    job_id = full(stage)
     now = stage.doors.db.clock()
     assert stage.job(job_id).reason_text == "its context is to be summarised"
     set_columns(stage.doors.db, job_id, available_at=now - 11)
@@ -316,8 +331,7 @@ def test_a_job_whose_queue_nobody_serves_says_so(stage: Stage) -> None:
 
 def test_what_was_summarised_can_be_looked_up(stage: Stage) -> None:
     """By number and by text, in bounded pieces that lose and repeat nothing; another job's is not there."""
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
+    roomy(stage)
     secret = "the colour is Ω-blue"
     acting = working(22)
     stage.acts[0].effect = lambda _, given: (secret if given["n"] == 1 else "x") + " word" * 300
@@ -357,11 +371,7 @@ def test_the_transcript_marks_what_was_summarised(stage: Stage) -> None:
     from jobs.views import list_messages, summarised_by
     from worker.context_view import context_of
 
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
-    stage.endpoint.mind = working(22)
-    job_id = stage.submit(piece=LEAN)
-    stage.run()
+    job_id = full(stage)
     run_context(stage.process, None)
     context = context_of(stage.doors.db, job_id)
     rows = list_messages(stage.doors, job_id)
@@ -417,11 +427,7 @@ def test_a_cancel_stops_the_summarisers_call(stage: Stage) -> None:
     """Cancelled while the summary is being written: the call is dropped at once, the run writes nothing."""
     import threading
 
-    small_window(stage, compression={"keep_recent": 4})
-    fill(stage, 300)
-    stage.endpoint.mind = working(22)
-    job_id = stage.submit(piece=LEAN)
-    stage.run()
+    job_id = full(stage)
     gate = stage.endpoint.hold("*/compaction/*")
     thread = threading.Thread(target=run_context, args=(stage.process, None))
     thread.start()

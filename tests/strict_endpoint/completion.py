@@ -65,7 +65,9 @@ def _envelope(request: ChatRequest, kind: str) -> dict[str, Any]:
     }
 
 
-def _usage(request: ChatRequest, reply: Reply) -> dict[str, int]:
+def _usage(request: ChatRequest, reply: Reply) -> dict[str, Any]:
+    if isinstance(reply.usage, dict):
+        return reply.usage
     said = (reply.text or "") + "".join(call.name + call.text for call in reply.calls)
     completion = max(estimate_tokens(said), 1)
     prompt = request.prompt_tokens

@@ -56,14 +56,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A good answer. `chunks` cuts the text into so many pieces; `delay` is waited before the first byte."""
+    """A good answer. `chunks` cuts the text into so many pieces; `delay` is waited before the first byte.
+
+    `usage`: what was counted, nothing (False), or whatever is claimed.
+    """
 
     text: str | None = None
     calls: tuple[Call, ...] = ()
     finish_reason: str | None = None
     reasoning: dict[str, Any] = field(default_factory=dict)
     refusal: str | None = None
-    usage: bool = True
+    usage: bool | dict[str, Any] = True
     delay: float = 0.0
     chunks: int = 3
 

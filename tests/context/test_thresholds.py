@@ -274,10 +274,10 @@ def test_japanese_text_does_not_jump(stage: Stage) -> None:
 
 
 def test_many_schemas_count(stage: Stage) -> None:
-    """Forty tools take half of the window: the context is compacted in time all the same."""
+    """Forty tools take more than half of the window: the context is compacted in time all the same."""
     from tests.agent.stage import Act
 
-    stage.acts += [Act(f"Tool{n}", description="Does a thing. " * 5) for n in range(40)]
+    stage.acts += [Act(f"Tool{n}", description="Does a thing. " * 11) for n in range(40)]
     small_window(stage, compression={"keep_recent": 2})
     fill(stage, 200)
     lean(stage, allowed_tools=["*"])
@@ -285,7 +285,7 @@ def test_many_schemas_count(stage: Stage) -> None:
 
     job_id = play(stage, working(20))
 
-    assert stage.endpoint.requests[0].prompt_tokens > WINDOW * 0.4, stage.endpoint.requests[0].prompt_tokens
+    assert stage.endpoint.requests[0].prompt_tokens > WINDOW * 0.6, stage.endpoint.requests[0].prompt_tokens
     assert stage.job(job_id).state == "succeeded"
     assert not stage.endpoint.overflows
     assert summaries(stage, job_id)

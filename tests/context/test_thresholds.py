@@ -285,7 +285,7 @@ def test_many_schemas_count(stage: Stage) -> None:
 
     job_id = play(stage, working(20))
 
-    assert stage.endpoint.requests[0].prompt_tokens > WINDOW * 0.6, stage.endpoint.requests[0].prompt_tokens
+    assert stage.endpoint.requests[0].prompt_tokens > WINDOW * 0.59, stage.endpoint.requests[0].prompt_tokens
     assert stage.job(job_id).state == "succeeded"
     assert not stage.endpoint.overflows
     assert summaries(stage, job_id)

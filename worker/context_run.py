@@ -8,14 +8,16 @@ model writes is discarded where it would not make real room; the agent then goes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jobs.errors import ConfigurationError
 from jobs.reasons import Reason
 from jobs.states import Event, State
 from jobs.wakeups import CONTEXT_QUEUE
-from storage.records import Checkpoint, Commit, NewEvent, NewMessage, NewSummary
+from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage, NewSummary
 from worker.accounting import Marks, marks_column, size_columns
+from worker.cutting import replies_left_out
 from worker.endings import Ending, end, passing_wait
 from worker.job_run import JobRun
 from worker.language import is_japanese
@@ -71,7 +73,7 @@ def _order(job: JobRun, plan: Plan) -> SummaryOrder:
 def _swap(job: JobRun, plan: Plan, summary: Summary, spend: Spend) -> Ending:
     """One transaction: the summary's row, the pointers, the size, the state. Discarded where it makes no real room."""
     taken, size = plan.cut.taken, job.size
-    message = _message(job, summary, taken[-1].seq)
+    message = _message(job, summary, taken)
     smaller = size.replaced(job.marks.fixed + message.tokens + plan.cut.kept)
     if not summary.text or smaller.tokens > plan.most_after:
         return _keep(job, "its summary would not have made it smaller", spend)
@@ -103,10 +105,11 @@ def _swap(job: JobRun, plan: Plan, summary: Summary, spend: Spend) -> Ending:
     return end(job, Event.COMPRESSED, Reason.COMPACTED, data, checkpoint=checkpoint)
 
 
-def _message(job: JobRun, summary: Summary, last_seq: int) -> NewMessage:
+def _message(job: JobRun, summary: Summary, taken: Sequence[Message]) -> NewMessage:
     japanese = is_japanese(job.instruction)
-    extra = {"last_seq": last_seq, "language": "ja" if japanese else "en"}
-    tokens = summary.tokens + estimate_tokens(summary_heading(last_seq, japanese=japanese))
+    last_seq, replies = taken[-1].seq, replies_left_out(job.rows, taken)
+    extra = {"last_seq": last_seq, "replies": replies, "language": "ja" if japanese else "en"}
+    tokens = summary.tokens + estimate_tokens(summary_heading(last_seq, replies, japanese=japanese))
     return NewMessage("user", "summary", summary.text, extra=extra, tokens=tokens)
 
 

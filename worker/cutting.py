@@ -66,6 +66,12 @@ def _last_words(rows: Sequence[Message]) -> int:
     return len(last)
 
 
+def replies_left_out(rows: Sequence[Message], taken: Sequence[Message]) -> int:
+    """How many replies a summary of `taken` stands for, with those of the summary that the view's rows begin with."""
+    earlier = [(row.extra or {}).get("replies", 0) for row in rows if row.kind == "summary"]
+    return max(earlier, default=0) + sum(row.role == "assistant" for row in taken)
+
+
 def grouped(turns: Sequence[Message]) -> list[list[Message]]:
     """The turns in groups: a reply, its results, the user texts after them."""
     groups: list[list[Message]] = []

@@ -29,11 +29,12 @@ INSTRUCTION = "instruction"
 IMAGES = "images"  # of a row's extra: what was shown with a gap message, or is to be shown after a result
 KEPT_IMAGES = 1  # of those that a compaction found
 SUMMARY = (
-    "## Your work so far\nThis summary stands for the conversation up to message {last}, which is no longer shown. What it "
+    "## Your work so far\nThis summary stands for the conversation up to message {last} and for {replies} replies of "
+    "yours, which are no longer shown. What it "
     "calls done is done: do not do it again. `recall` looks up the messages themselves."
 )
 SUMMARY_JAPANESE = (
-    "## これまでの作業\nこの要約は、表示されなくなったメッセージ {last} までの会話に代わるものです。完了とあるものは完了して"
+    "## これまでの作業\nこの要約は、表示されなくなったメッセージ {last} までの会話と、あなたの返答 {replies} 件に代わるものです。完了とあるものは完了して"
     "います。繰り返さないでください。元のメッセージは `recall` で確認できます。"
 )
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -110,13 +111,14 @@ def _head_text(row: Message) -> str:
 def summary_text(row: Message) -> str:
     """A compaction's summary as the agent reads it."""
     extra = row.extra or {}
-    heading = summary_heading(extra.get("last_seq", row.seq - 1), japanese=extra.get("language") == "ja")
+    japanese = extra.get("language") == "ja"
+    heading = summary_heading(extra.get("last_seq", row.seq - 1), extra.get("replies", 0), japanese=japanese)
     return f"{heading}\n\n{on_the_wire(row)}"
 
 
-def summary_heading(last_seq: int, *, japanese: bool) -> str:
-    """What a summary stands for, and what that means."""
-    return (SUMMARY_JAPANESE if japanese else SUMMARY).format(last=last_seq)
+def summary_heading(last_seq: int, replies: int, *, japanese: bool) -> str:
+    """What a summary stands for, and what that means. The scripted model counts its steps by it."""
+    return (SUMMARY_JAPANESE if japanese else SUMMARY).format(last=last_seq, replies=replies)
 
 
 def _turn(row: Message, results: dict[str | None, Message], trim_seq: int) -> Iterator[WireMessage]:

@@ -23,7 +23,7 @@ from storage.text import clean_json, clean_text
 from tests.strict_endpoint.rules import parse
 from worker import transition
 from worker.agent import _assistant_message
-from worker.cutting import Cut, choose_cut
+from worker.cutting import Cut, choose_cut, replies_left_out
 from worker.layout import IMAGES, INHERITED, INSTRUCTION, WireMessage, build_messages, shown_images
 from worker.model.assembly import ReplyBuilder
 from worker.model.rules import Rules, to_wire
@@ -176,7 +176,10 @@ class History:
         cut = choose_cut(before, **limits, trim_seq=self.trim_seq)
         if cut is None:
             return
-        row = self.say("user", "summary", summary, extra={"last_seq": cut.taken[-1].seq, "language": "en"})
+        replies = replies_left_out(before, cut.taken)
+        language = "ja" if len(self.compacted) % 2 else "en"
+        extra = {"last_seq": cut.taken[-1].seq, "replies": replies, "language": language}
+        row = self.say("user", "summary", summary, extra=extra)
         self.compacted.append(Compacted(cut, tuple(before), self.trim_seq, summary=row, **limits))
         self.tail_seq, self.summary_seq = cut.tail_seq, row.seq
         self.epoch += 1

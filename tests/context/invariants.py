@@ -17,6 +17,7 @@ from worker.cutting import TURNS, choose_cut, freed_by_trimming, is_trimmed, sho
 from worker.flattening import flatten
 from worker.layout import IMAGES, INHERITED, INSTRUCTION, summary_text
 from worker.model.rules import Rules
+from worker.model.script_view import Conversation
 from worker.reminders import neutral, on_the_wire, reminder_kind
 
 # Endpoints that differ: how requests are brought into their form, and what they refuse.
@@ -132,7 +133,8 @@ def the_newest_summary_alone_is_shown(history: History) -> None:
         head = _text(asked.messages[1])
         for row in summaries[-1:]:
             assert summary_text(row) in head
-        assert head.count("## Your work so far\nThis summary stands for") == len(summaries[-1:])
+        headings = ("## Your work so far\nThis summary stands for", "## これまでの作業\nこの要約は")
+        assert sum(map(head.count, headings)) == len(summaries[-1:])
 
 
 def only_reminders_speak_as_the_system(history: History) -> None:
@@ -187,6 +189,14 @@ def what_shortening_frees_is_what_the_view_loses(history: History) -> None:
         assert whole - shortened == freed_by_trimming(turns, asked.trim_seq, 0) >= 0
 
 
+def the_scripted_model_knows_its_step(history: History) -> None:
+    """Also after compactions: the replies that a summary stands for count."""
+    for asked in history.asked:
+        newest = asked.rows[-1].seq
+        given = sum(row.role == "assistant" and row.seq <= newest for row in history.rows)
+        assert Conversation(asked.messages, []).step == given
+
+
 INVARIANTS: tuple[Callable[[History], None], ...] = (
     a_request_is_valid_for_the_strict_endpoint,
     pinned_messages_stay_byte_for_byte,
@@ -202,6 +212,7 @@ INVARIANTS: tuple[Callable[[History], None], ...] = (
     of_the_images_before_a_compaction_the_newest_alone_is_shown,
     an_open_call_is_neither_sent_nor_cut,
     what_shortening_frees_is_what_the_view_loses,
+    the_scripted_model_knows_its_step,
 )
 
 

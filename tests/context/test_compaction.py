@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
@@ -25,7 +26,9 @@ from tests.context.driving import (
     working,
 )
 from tests.strict_endpoint import Answer, ChatRequest, HttpFailure, Reply
+from tests.strict_endpoint.minds import script_mind
 from worker.context_run import run_context
+from worker.model.script import Script
 from worker.tokens import estimate_tokens
 
 
@@ -328,3 +331,17 @@ def test_compressing_survives_a_dead_context_worker(stage: Stage) -> None:
     assert drive(stage, job_id) == State.SUCCEEDED
     assert stage.row(job_id)["attempt"] == 0
     assert [run["kind"] for run in stage.runs(job_id)].count("context") == 2
+
+
+def test_a_script_goes_on_where_it_was(stage: Stage) -> None:
+    """The scripted model's step counts the replies that a summary stands for: it repeats and skips nothing."""
+    roomy(stage)
+    acting = [{"calls": [{"Act": {"n": n}}]} for n in range(1, 41)]
+    ending = {"transition": {"next_step": "COMPLETE", "summary": "done"}}
+    script = Script.parse(json.dumps({"movements": {"*": [*acting, ending]}}))
+
+    job_id = play(stage, script_mind(script))
+
+    assert stage.job(job_id).state == "succeeded", stage.job(job_id).error
+    assert len(summaries(stage, job_id)) >= 2
+    assert [run["n"] for run in stage.acts[0].runs] == list(range(1, 41))

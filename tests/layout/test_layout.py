@@ -92,7 +92,7 @@ def test_the_head_has_its_blocks_in_order_and_a_summary_after_what_was_inherited
         script.add("user", "head", name, extra={"block": name})
     script.add("user", "summary", "an older summary")
     script.add("user", "summary", "summary")
-    heading = summary_heading(6, japanese=False)
+    heading = summary_heading(6, 0, japanese=False)
     blocks = ["inheritance", heading, "summary", "lessons", "time", "instruction"]
     assert build_messages(script.rows)[1]["content"] == "\n\n".join(blocks)
 

@@ -16,6 +16,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from worker.model.errors import one_line
 
 _MOVEMENT = re.compile(r"^Movement: *(\S.*?) *$", re.MULTILINE)
+# In the first user message, after a compaction: see worker.layout.
+_SUMMARISED = re.compile(
+    r"^(?:This summary stands for .* for|この要約は.*あなたの返答) (\d+) (?:replies|件)", re.MULTILINE
+)
 _WHOLE_EXPRESSION = re.compile(r"\{\{((?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
 
 
@@ -39,8 +43,10 @@ class Conversation:
 
     @cached_property
     def step(self) -> int:
-        """How many replies the request holds: 0 at the movement's start."""
-        return sum(message["role"] == "assistant" for message in self._messages)
+        """How many replies were given in this movement, those that a summary stands for included: 0 at its start."""
+        summarised = _SUMMARISED.search(self.instruction)
+        shown: int = sum(message["role"] == "assistant" for message in self._messages)
+        return shown + (int(summarised[1]) if summarised else 0)
 
     @cached_property
     def results(self) -> list[str]:

@@ -18,6 +18,7 @@ from storage.errors import LeaseLost
 from storage.history import append_events
 from storage.models import jobs, runs, summaries
 from storage.records import NewEvent, NewSummary, RunRef, Summary
+from storage.runs import WakeQueue, take_unwoken
 from storage.summaries import add_summary
 
 NONE, PENDING, DONE, FAILED = "none", "pending", "done", "failed"
@@ -155,27 +156,8 @@ def take_unwoken_summaries(db: Database, again: float, limit: int) -> list[str]:
 
     Marks them as woken: the caller publishes their wake-ups next. Jobs whose row is locked are left for next time.
     """
-    never_woken = jobs.c.summary_woken_at < jobs.c.summary_due_at - 0.05
-    due = (
-        sa.select(jobs.c.id)
-        .where(
-            jobs.c.summary_state == PENDING,
-            jobs.c.summary_run_id.is_(None),
-            jobs.c.summary_due_at <= wall_clock(),
-            sa.or_(never_woken, jobs.c.summary_woken_at < wall_clock() - again),
-        )
-        .order_by(jobs.c.summary_due_at, jobs.c.id)
-        .limit(limit)
-    )
-    with db.read() as conn:
-        if conn.execute(due.limit(1)).first() is None:
-            return []
-    if not db.is_sqlite:
-        due = due.with_for_update(skip_locked=True)
-    with db.write() as conn:
-        marked = sa.update(jobs).where(jobs.c.id.in_(due)).values(summary_woken_at=wall_clock())
-        rows = conn.execute(marked.returning(jobs.c.id, jobs.c.summary_due_at)).all()
-        return [row.id for row in sorted(rows, key=lambda row: (row.summary_due_at, row.id))]
+    waiting = [jobs.c.summary_state == PENDING, jobs.c.summary_run_id.is_(None)]
+    return take_unwoken(db, WakeQueue(waiting, jobs.c.summary_due_at, jobs.c.summary_woken_at), again, limit)
 
 
 def final_summary(db: Database, job_id: str) -> Summary | None:

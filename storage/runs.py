@@ -190,33 +190,42 @@ def take_unwoken_jobs(db: Database, state: str, again: float, limit: int) -> lis
 
     Marks them as woken: the caller publishes their wake-ups next. Jobs whose row is locked are left for next time.
     """
+    waiting = [jobs.c.state == state, jobs.c.run_id.is_(None)]
+    queue = WakeQueue(waiting, jobs.c.available_at, jobs.c.woken_at, (jobs.c.priority.desc(),))
+    return take_unwoken(db, queue, again, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class WakeQueue:
+    """Jobs that wait for a worker: which, since when, when one was last told, and what counts before the longest due."""
+
+    waiting: Sequence[sa.ColumnElement[bool]]
+    due_at: sa.Column[Any]
+    woken_at: sa.Column[float]
+    first: Sequence[sa.ColumnElement[Any]] = ()
+
+
+def take_unwoken(db: Database, queue: WakeQueue, again: float, limit: int) -> list[str]:
+    """The due jobs of a queue whose wake-up was not sent since they became due, or `again` seconds ago; marks them."""
     # Whoever makes a job due now also sends its wake-up, and marks both times in one statement.
-    never_woken = jobs.c.woken_at < jobs.c.available_at - 0.05
+    never_woken = queue.woken_at < queue.due_at - 0.05
     due = (
         sa.select(jobs.c.id)
         .where(
-            jobs.c.state == state,
-            jobs.c.run_id.is_(None),
-            jobs.c.available_at <= wall_clock(),
-            sa.or_(never_woken, jobs.c.woken_at < wall_clock() - again),
+            *queue.waiting,
+            queue.due_at <= wall_clock(),
+            sa.or_(never_woken, queue.woken_at < wall_clock() - again),
         )
-        .order_by(jobs.c.priority.desc(), jobs.c.available_at)
+        .order_by(*queue.first, queue.due_at, jobs.c.id)
         .limit(limit)
     )
     with db.read() as conn:
         if conn.execute(due.limit(1)).first() is None:
             return []
-    if not db.is_sqlite:
-        due = due.with_for_update(skip_locked=True)
     with db.write() as conn:
-        marked = (
-            sa.update(jobs)
-            .where(jobs.c.id.in_(due))
-            .values(woken_at=wall_clock())
-            .returning(jobs.c.id, jobs.c.priority, jobs.c.available_at)
-        )
-        rows = sorted(conn.execute(marked), key=lambda row: (-row.priority, row.available_at, row.id))
-        return [row.id for row in rows]
+        found = list(conn.execute(due if db.is_sqlite else due.with_for_update(skip_locked=True)).scalars())
+        conn.execute(sa.update(jobs).where(jobs.c.id.in_(found)).values({queue.woken_at.name: wall_clock()}))
+        return found
 
 
 def count_live_runs(db: Database, kind: str) -> int:

@@ -15,6 +15,7 @@
         ├── UnknownPiece            with a "did you mean"
         ├── InvalidInstruction      empty or too long
         ├── FileRejected            an input file or a path that may not be used
+        │   └── FileInTheWay        a folder where a file is meant, or a file where a folder is
         └── AmbiguousJobId          an abbreviated id that fits several jobs
 
 Exit codes of the command line: 0 ok · 1 failed or unexpected · 2 bad usage or input · 3 not found · 4 not possible
@@ -47,6 +48,7 @@ __all__ = [
     "ConfigurationError",
     "DatabaseUnavailable",
     "DiskFull",
+    "FileInTheWay",
     "FileRejected",
     "IllegalTransition",
     "InboxChanged",
@@ -115,6 +117,10 @@ class InvalidInstruction(UsageError):
 
 class FileRejected(UsageError):
     """A file or path may not be used: outside the workspace, too large, not a plain file …"""
+
+
+class FileInTheWay(FileRejected):
+    """What is in the workspace does not fit the path: a folder where a file is meant, or a file where a folder is."""
 
 
 class AmbiguousJobId(UsageError):

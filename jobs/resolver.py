@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from jobs.errors import FileRejected, NotFound
+from jobs.errors import FileInTheWay, FileRejected, NotFound
 
 _SYS_OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -141,9 +141,9 @@ def _refusal(path: str, error: OSError) -> FileRejected | NotFound:
                 hint="links may not leave the workspace; name the real file",
             )
         case errno.ENOTDIR:
-            return FileRejected(f"{shown}: a part of the path is not a folder")
+            return FileInTheWay(f"{shown}: a part of the path is not a folder")
         case errno.EISDIR:
-            return FileRejected(f"{shown} is a folder")
+            return FileInTheWay(f"{shown} is a folder")
         case errno.ENXIO:
             return FileRejected(f"{shown} is not a regular file")
         case _:
@@ -165,7 +165,7 @@ def require_regular(status: os.stat_result, path: str) -> None:
     """Raise FileRejected unless `status` is that of a regular file with a single name."""
     shown = shorten(path)
     if stat.S_ISDIR(status.st_mode):
-        raise FileRejected(f"{shown} is a folder")
+        raise FileInTheWay(f"{shown} is a folder")
     if not stat.S_ISREG(status.st_mode):
         raise FileRejected(f"{shown} is not a regular file")
     if status.st_nlink > 1:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from jobs.errors import FileRejected, NotFound
+from jobs.errors import FileInTheWay, FileRejected, NotFound
 from jobs.resolver import (
     TEMPORARY_PREFIX,
     open_folder,
@@ -241,7 +241,7 @@ def _copy_inputs(partial: Path, inputs: Iterable[InputFile], limits: Limits) -> 
                 raise FileRejected(f"too many files: the limit is {limits.files} a job")
             name = _check_name(file.name)
             if name in names:
-                raise FileRejected(f"two files are named {shorten(name)}")
+                raise FileInTheWay(f"two files are named {shorten(name)}")
             names.add(name)
             total += store_beneath(root_fd, name, file.source, limits, total)
     finally:

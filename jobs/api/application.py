@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from jobs.api import (
     audit_routes,
+    document,
     file_routes,
     job_routes,
     problems,
@@ -27,37 +28,6 @@ from jobs.installation import Installation
 from jobs.web import routes as page_routes
 
 OPENAPI_PATH = "/api/openapi.json"
-_ABOUT = """\
-Durable LLM agent jobs. Every request but `GET /healthz` needs `Authorization: Bearer sos_…`, or the cookie
-of a session; errors are `application/problem+json`; lists are pages whose `next` is the URL of the following one.
-"""
-_PROBLEM = {
-    "description": "a problem",
-    "content": {
-        problems.MEDIA_TYPE: {
-            "schema": {
-                "type": "object",
-                "required": ["type", "title", "status", "code", "detail"],
-                "properties": {
-                    "type": {"type": "string"},
-                    "title": {"type": "string"},
-                    "status": {"type": "integer"},
-                    "code": {"type": "string"},
-                    "detail": {"type": "string"},
-                    "hint": {"type": "string"},
-                    "errors": {"type": "array", "items": {"type": "object"}},
-                },
-            },
-            "example": {
-                "type": "urn:sostenuto:problem:job-not-found",
-                "title": "Not Found",
-                "status": 404,
-                "code": "JobNotFound",
-                "detail": "there is no job 42",
-            },
-        }
-    },
-}
 
 
 def create_api(installation: Installation) -> FastAPI:
@@ -71,13 +41,14 @@ def create_api(installation: Installation) -> FastAPI:
     api = FastAPI(
         title="Sostenuto",
         version=version("sostenuto"),
-        description=_ABOUT,
+        description=document.ABOUT,
         openapi_url=OPENAPI_PATH,
         docs_url=None,  # its pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        responses={"4XX": _PROBLEM, "5XX": _PROBLEM},
+        generate_unique_id_function=document.operation_id,
+        responses=document.PROBLEMS,
     )
     api.state.installation = installation
     problems.install(api, installation.settings)
@@ -95,6 +66,7 @@ def create_api(installation: Installation) -> FastAPI:
     )
     for module in routes:
         api.include_router(module.router)
+    document.complete(api)
     return api
 
 

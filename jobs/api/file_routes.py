@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Annotated, Any, BinaryIO, cast
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Path, Request, Response
+from pydantic.json_schema import SkipJsonSchema
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from jobs import views
 from jobs.api.problems import Problem
-from jobs.api.routing import FilesReader, FilesWriter, Installed
+from jobs.api.resources import FileList, StoredFile
+from jobs.api.routing import FilesReader, FilesWriter, Installed, TaggedRoute, answer, is_known
 from jobs.api.tokens import Principal
 from jobs.audit import record
 from jobs.errors import FileRejected, NotFound
@@ -29,24 +31,52 @@ from jobs.submit import workspace_limits
 from jobs.views import iso
 from jobs.workspace import list_workspace, open_file, store_file, workspace_path
 
-router = APIRouter(prefix="/api/jobs/{job_id}", tags=["files"])
+router = APIRouter(prefix="/api/jobs/{job_id}", tags=["files"], route_class=TaggedRoute)
 WRITABLE = ("input", "output")
 _BLOCK = 256 << 10
 _IN_MEMORY = 1 << 20
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+_NAME = r"(?:\.{0,2}[^./\x00][^/\x00]*|\.{3,}[^/\x00]*)"  # of a folder or file: all but . and ..
+ReadPath = Annotated[
+    str,
+    Path(
+        description="below the workspace, such as output/report.md",
+        json_schema_extra={"pattern": rf"^{_NAME}(?:/{_NAME})*$"},
+        openapi_examples={"result": {"value": "output/summary.md"}},
+    ),
+]
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+_FOLDER = rf"\.{{0,2}}[^./{_CONTROL}][^/{_CONTROL}]*|\.{{3,}}[^/{_CONTROL}]*"
+_FILE = rf"\.{{0,2}}[^./\s{_CONTROL}]|(?:{_FOLDER})[^/\s{_CONTROL}]|\.{{3,}}"  # no blank at the end
+WRITABLE_PATH = re.compile(rf"^({'|'.join(WRITABLE)})(?:/(?:{_FOLDER}))*/(?:{_FILE})$")
+WritePath = Annotated[
+    str,
+    Path(
+        description="in input/ or output/",
+        json_schema_extra={"pattern": WRITABLE_PATH.pattern},
+        openapi_examples={"input": {"value": "input/report.pdf"}},
+    ),
+]
 _BINARY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+_ZIP: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}
+}
+_PARTS = _BINARY | {
+    206: {"description": "the range", "content": _BINARY[200]["content"]},
+    416: {"description": "the file has no such range"},
 }
 _PUT_BODY = {"requestBody": {"required": True, "content": _BINARY[200]["content"]}}
 
 
-def _root(installation: Installation, principal: Principal, job_id: str) -> Path:
+def _root(installation: Installation, principal: Principal, job_id: str) -> FilePath:
     job = views.get_job(installation, job_id, principal.sees)
     return workspace_path(installation.settings.data_dir, job.id)
 
 
-@router.get("/files")
-def list_files(job_id: str, installation: Installed, principal: FilesReader) -> dict[str, Any]:
+@router.get("/files", response_model=FileList)
+def list_files(job_id: str, installation: Installed, principal: FilesReader) -> Response:
     """The files in input/ and output/; `complete` false: there are more than were counted."""
     most = installation.settings.max_workspace_files
     listing = list_workspace(_root(installation, principal, job_id), most=most)
@@ -62,18 +92,22 @@ def list_files(job_id: str, installation: Installed, principal: FilesReader) -> 
     ]
     for item in items:
         item["path"] = _printable(str(item["path"]))
-    return {"items": items, "total": listing.total, "complete": listing.complete}
+    return answer({"items": items, "total": listing.total, "complete": listing.complete})
 
 
-@router.get("/files/{path:path}", response_class=Response, responses=_BINARY)
+@router.get("/files/{path:path}", response_class=Response, responses=_PARTS)
 def get_file(  # noqa: PLR0917  FastAPI passes them by name
     job_id: str,
-    path: str,
+    path: ReadPath,
     installation: Installed,
     principal: FilesReader,
-    byte_range: Annotated[str | None, Header(alias="Range")] = None,
-    if_none_match: Annotated[str | None, Header()] = None,
-    if_range: Annotated[str | None, Header()] = None,
+    byte_range: Annotated[
+        str | None, Header(alias="Range", description="one range: bytes=FIRST-LAST")
+    ] = None,
+    if_none_match: Annotated[str | None, Header(include_in_schema=False)] = None,
+    if_range: Annotated[
+        str | SkipJsonSchema[None], Header(description="the ETag that the range is of")
+    ] = None,
 ) -> Response:
     """A file, or one range of its bytes. No path leads out of the workspace."""
     file = open_file(_root(installation, principal, job_id), path)
@@ -85,7 +119,7 @@ def get_file(  # noqa: PLR0917  FastAPI passes them by name
             "Content-Disposition": _attachment(path.rpartition("/")[2]),
             "Cache-Control": "no-cache",
         }
-        if if_none_match is not None and tag in [known.strip() for known in if_none_match.split(",")]:
+        if is_known(tag, if_none_match):
             file.close()
             return Response(status_code=304, headers=headers)
         wanted = _wanted(byte_range, size) if if_range in (None, tag) else None
@@ -106,13 +140,15 @@ def get_file(  # noqa: PLR0917  FastAPI passes them by name
     )
 
 
-@router.put("/files/{path:path}", openapi_extra=_PUT_BODY)
+@router.put("/files/{path:path}", response_model=StoredFile, openapi_extra=_PUT_BODY)
 async def put_file(
-    job_id: str, path: str, request: Request, installation: Installed, principal: FilesWriter
-) -> dict[str, Any]:
+    job_id: str, path: WritePath, request: Request, installation: Installed, principal: FilesWriter
+) -> Response:
     """Put the request's body into input/ or output/, replacing an older file of that name at once or not at all."""
     if path.split("/", maxsplit=1)[0] not in WRITABLE:
         raise FileRejected(f"{path[:120]!r} is outside input/ and output/", hint="such as input/data.csv")
+    if not WRITABLE_PATH.fullmatch(path):
+        raise FileRejected(f"{path[:120]!r} does not name a file", hint="such as input/data.csv")
     root = await run_in_threadpool(_root, installation, principal, job_id)
     limits = workspace_limits(installation.settings)
     # A slow sender holds a file on disk here, and no thread.
@@ -131,10 +167,10 @@ async def put_file(
         await run_in_threadpool(store_file, root, path, source, limits)
     noted = partial(record, installation, "upload", principal.owner, job_id, path=path, size=size)
     await run_in_threadpool(noted)
-    return {"path": path, "size": size}
+    return answer({"path": path, "size": size})
 
 
-@router.get("/workspace.zip", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
+@router.get("/workspace.zip", response_class=Response, responses=_ZIP)
 def get_workspace(job_id: str, installation: Installed, principal: FilesReader) -> Response:
     """Everything in input/ and output/ as a ZIP, packed while it is sent. Links and special files are left out."""
     root = _root(installation, principal, job_id)
@@ -198,7 +234,7 @@ class _Outlet:
         return data
 
 
-def _zipped(root: Path, names: list[str]) -> Iterator[bytes]:
+def _zipped(root: FilePath, names: list[str]) -> Iterator[bytes]:
     outlet = _Outlet()
     target = cast(BinaryIO, outlet)  # a ZIP that is not sought in is only written and flushed
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:

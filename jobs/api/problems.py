@@ -16,11 +16,13 @@ from starlette.responses import Response
 from jobs.errors import (
     BrokerUnavailable,
     DiskFull,
+    FileInTheWay,
     IllegalTransition,
     JobNotFound,
     NotFound,
     SostenutoError,
     StorageError,
+    UnknownPiece,
     UsageError,
 )
 from jobs.settings import Settings
@@ -33,6 +35,8 @@ _STATUSES: list[tuple[type[SostenutoError], int]] = [  # the first that fits
     (NotFound, 404),
     (IllegalTransition, 409),
     (DiskFull, 507),
+    (FileInTheWay, 409),
+    (UnknownPiece, 404),  # as a job to inherit from that is not there
     (StorageError, 503),
     (BrokerUnavailable, 503),
     (UsageError, 422),

@@ -5,17 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from jobs.api.problems import Problem
+from jobs.api.schemas import AsWhole
 from jobs.api.tokens import Principal
-from jobs.bulk import MOST_JOBS, Action, Outcome
+from jobs.bulk import MOST_JOBS, Action
 from jobs.reasons import Reason
 from jobs.states import State
 from storage.listing import JobFilter
 
 Text = Annotated[str, Field(max_length=500)]
 MOST_ITEMS = 1000
+Absent = SkipJsonSchema[None]  # may be left out, and is never null
 
 
 def _seconds(at: datetime | None) -> float | None:
@@ -27,18 +30,30 @@ class JobFilterBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    state: list[State] | None = Field(default=None, max_length=20, description="any of these")
-    reason: list[Reason] | None = Field(default=None, max_length=50, description="any of these")
-    parent: Text | None = Field(default=None, description="only the subtasks of this job")
-    piece: Text | None = None
-    task_type: Text | None = None
-    task_identifier: Text | None = None
-    repository: Text | None = None
-    user: Text | None = None
-    owner: Text | None = Field(default=None, description="for administrators")
-    title: Text | None = Field(default=None, description="a part of it, whatever its case")
-    created_after: AwareDatetime | None = Field(default=None, description="from this time on")
-    created_before: AwareDatetime | None = Field(default=None, description="until before this time")
+    state: Annotated[list[State], Field(min_length=1, max_length=20)] | Absent = Field(
+        default=None, description="any of these"
+    )
+    reason: Annotated[list[Reason], Field(min_length=1, max_length=50)] | Absent = Field(
+        default=None, description="any of these"
+    )
+    parent: Text | Absent = Field(default=None, description="only the subtasks of this job")
+    piece: Text | Absent = None
+    task_type: Text | Absent = None
+    task_identifier: Text | Absent = None
+    repository: Text | Absent = None
+    user: Text | Absent = None
+    owner: Text | Absent = Field(default=None, description="for administrators")
+    title: Text | Absent = Field(default=None, description="a part of it, whatever its case")
+    created_after: AwareDatetime | Absent = Field(default=None, description="from this time on")
+    created_before: AwareDatetime | Absent = Field(default=None, description="until before this time")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_null(cls, value: object) -> object:
+        """A null would be left out of the filter, which then means more jobs than its author saw."""
+        if value is None:
+            raise ValueError("leave it out, or give a value")
+        return value
 
     def as_filter(self, principal: Principal) -> JobFilter:
         """Within what the principal may see. Raises Problem 403 for another's owner."""
@@ -64,60 +79,52 @@ class JobQuery(JobFilterBody):
     """The list's query."""
 
     order: Literal["newest", "oldest"] = "newest"
-    before: Text | None = Field(default=None, description="only jobs before this one, by id")
-    after: Text | None = Field(default=None, description="only jobs after this one, by id")
+    before: Text | Absent = Field(default=None, description="only jobs before this one, by id")
+    after: Text | Absent = Field(default=None, description="only jobs after this one, by id")
     limit: int = Field(default=50, ge=1, le=MOST_ITEMS, description="items on a page")
 
 
-class BulkBody(BaseModel):
-    """One action on many jobs: those of `ids`, or those that fit `filter`."""
+class _BulkBody(BaseModel):
+    action: Action
+
+
+class BulkByIds(_BulkBody):
+    """One action on these jobs."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"action": "pause", "ids": ["0193a0c2-5d1e-7c60-9a4b-3f2d1c0b9a87"]}]
+        },
+    )
+
+    ids: list[Text] = Field(min_length=1, max_length=MOST_JOBS)
+
+
+class BulkByFilter(_BulkBody):
+    """One action on the jobs that fit, the oldest first."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"action": "pause", "ids": ["019336a0-0000-7000-8000-000000000001"]},
-                {"action": "retry", "filter": {"state": ["failed"], "reason": ["rate_limited"]}, "limit": 50},
+                {"action": "retry", "filter": {"state": ["failed"], "reason": ["rate_limited"]}, "limit": 50}
             ]
         },
     )
 
-    action: Action
-    ids: Annotated[list[Text], Field(min_length=1, max_length=MOST_JOBS)] | None = None
-    filter: JobFilterBody | None = None
-    limit: int = Field(default=MOST_JOBS, ge=1, le=MOST_JOBS, description="of a filter, at most so many")
+    filter: JobFilterBody = Field(
+        json_schema_extra={"minProperties": 1}, description="an empty one would mean every job"
+    )
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS, strict=True), AsWhole] = Field(
+        default=MOST_JOBS, description="at most so many"
+    )
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> BulkBody:
-        if (self.ids is None) == (self.filter is None):
-            raise ValueError("give either ids or a filter")
-        if self.filter is not None and not self.filter.model_fields_set:
+    def _means_something(self) -> BulkByFilter:
+        if not self.filter.model_fields_set:
             raise ValueError("an empty filter would mean every job")
         return self
 
 
-class BulkOutcome(BaseModel):
-    """What became of one job: `state` where it was done, else `code` and `detail` as in a problem."""
-
-    id: str
-    ok: bool
-    state: str | None = None
-    code: str | None = None
-    detail: str | None = None
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> BulkOutcome:
-        return cls(
-            id=outcome.job_id,
-            ok=outcome.code is None,
-            state=outcome.state,
-            code=outcome.code,
-            detail=outcome.detail,
-        )
-
-
-class BulkResult(BaseModel):
-    """One result for each job, in order. `more`: others fitted the filter too."""
-
-    results: list[BulkOutcome]
-    more: bool
+BulkBody = BulkByIds | BulkByFilter

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import Depends, Header, Query, Request, Response
-from fastapi.security import HTTPBearer
+from fastapi import Depends, Query, Request, Response
+from fastapi.routing import APIRoute
+from fastapi.security import APIKeyCookie, HTTPBearer
 
 from jobs import views
 from jobs.api.gate import principal_of
 from jobs.api.problems import Problem
-from jobs.api.schemas import Page
+from jobs.api.sessions import COOKIE
 from jobs.api.tokens import Principal, Scope
 from jobs.installation import Installation
 from jobs.views import JobView
@@ -24,12 +25,24 @@ HIGHEST = 2**31 - 1  # of the numbers of rows
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="items on a page")]
 After = Annotated[int, Query(ge=0, le=HIGHEST, description="only items after this number")]
 
-IfNoneMatch = Annotated[str | None, Header(description="ETags of what is known already")]
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "unchanged since the ETag in If-None-Match"}
 }
+_IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "description": "ETags of what is known already",
+    "schema": {"type": "string"},
+}
 
-_bearer = HTTPBearer(auto_error=False, description="`sostenuto tokens create`")  # for the document alone
+# For the document alone: the gate has asked for them.
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="`sostenuto tokens create`")
+_cookie = APIKeyCookie(
+    name=COOKIE,
+    auto_error=False,
+    scheme_name="session",
+    description="from `POST /login`; what changes something needs the header X-CSRF-Token too",
+)
 
 
 def installation_of(request: Request) -> Installation:
@@ -39,9 +52,17 @@ def installation_of(request: Request) -> Installation:
     return installation
 
 
+def _signed_in(
+    request: Request, _: Annotated[Any, Depends(_bearer)], __: Annotated[Any, Depends(_cookie)]
+) -> Principal:
+    return principal_of(request)
+
+
+SignedIn = Annotated[Principal, Depends(_signed_in)]
+
+
 def _needs(scope: Scope) -> Callable[..., Principal]:
-    def check(request: Request, _: Annotated[Any, Depends(_bearer)]) -> Principal:
-        principal = principal_of(request)
+    def check(principal: SignedIn) -> Principal:
         if not principal.may(scope):
             raise Problem(403, "ScopeMissing", f"this needs a token with the scope {scope}")
         return principal
@@ -65,13 +86,55 @@ def _read_job(job_id: str, installation: Installed, principal: JobsReader) -> Jo
 ReadJob = Annotated[JobView, Depends(_read_job)]  # the path's job, where the token may read it; else 404
 
 
+class TaggedRoute(APIRoute):
+    """A route whose JSON has an ETag when it is read; who has it already gets 304 without it."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        if "GET" in (options.get("methods") or ()):
+            options["responses"] = NOT_MODIFIED | (options.get("responses") or {})
+            options["openapi_extra"] = {"parameters": [_IF_NONE_MATCH]} | (options.get("openapi_extra") or {})
+        super().__init__(*arguments, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, its answer looked at."""
+        handle = super().get_route_handler()
+
+        async def tagged(request: Request) -> Response:
+            answer = await handle(request)
+            if (
+                request.method != "GET"
+                or answer.status_code != 200
+                or answer.media_type != "application/json"
+            ):
+                return answer
+            tag = f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
+            headers = {"ETag": tag, "Cache-Control": "no-cache"}
+            if is_known(tag, request.headers.get("if-none-match")):
+                return Response(status_code=304, headers=headers)
+            answer.headers.update(headers)
+            return answer
+
+        return tagged
+
+
+def is_known(tag: str, if_none_match: str | None) -> bool:
+    """Whether the client that sent this header has what the tag stands for."""
+    known = [given.strip().removeprefix("W/") for given in (if_none_match or "").split(",")]
+    return tag in known or "*" in known
+
+
+def answer(content: Any, status_code: int = 200) -> Response:
+    """JSON as it is, without the framework's checks of what we made ourselves."""
+    return Response(json.dumps(content), status_code, media_type="application/json")
+
+
 def page(
     request: Request,
     found: Sequence[Any],
     limit: int,
     told: Callable[[Any], dict[str, Any]],
     **cursor: Callable[[Any], Any],
-) -> Page:
+) -> Response:
     """The first `limit` of what was `found` (one more was asked for), and where it goes on.
 
     `cursor` names the query parameter that goes on after an item, and how it is told from the item.
@@ -84,18 +147,12 @@ def page(
         ]
         kept += [(name, of(items[-1])) for name, of in cursor.items()]
         following = f"{request.url.path}?{urlencode(kept)}"
-    return Page(items=[told(item) for item in items], next=following)
+    return answer({"items": [told(item) for item in items], "next": following})
 
 
-def tagged(content: Page | dict[str, Any], if_none_match: str | None) -> Response:
-    """The content with an ETag; 304 without it where the client has that already."""
-    text = json.dumps(content.model_dump() if isinstance(content, Page) else content)
-    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
-    known = [given.strip().removeprefix("W/") for given in (if_none_match or "").split(",")]
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if tag in known or "*" in known:
-        return Response(status_code=304, headers=headers)
-    return Response(text, headers=headers, media_type="application/json")
+def whole(items: Sequence[dict[str, Any]]) -> Response:
+    """A list that is always told at once."""
+    return answer({"items": list(items), "next": None})
 
 
 def refuse_scripted(principal: Principal, model: str | None) -> None:

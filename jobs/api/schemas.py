@@ -6,18 +6,34 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from jobs.api.tokens import LONGEST_LIFETIME
-from jobs.lifecycle import Budget
+from jobs.api.tokens import LONGEST_LIFETIME, MAX_OWNER_CHARS, Scope
+from jobs.comments import MAX_COMMENT_CHARS
+from jobs.lifecycle import MOST_BUDGET, Budget
 from jobs.states import TERMINAL, State
-from jobs.submit import SubmitRequest
+from jobs.submit import LATEST, MAX_KEY_CHARS, SubmitRequest
 from jobs.views import JobView, iso
 from jobs.workspace import InputFile
 from storage.observing import CallRow
 from storage.records import Comment, HistoryEvent, Message
 
+# Told in the document, and refused by `jobs` itself, whose errors say what to do.
+NOT_BLANK: dict[str, Any] = {"pattern": r"\S"}
+ScopeName = Annotated[str, Field(json_schema_extra={"enum": [str(scope) for scope in Scope]})]
+Key = Annotated[
+    str, Field(max_length=MAX_KEY_CHARS, pattern=r"^[^\x00-\x1f\x7f]+$")
+]  # it can also be a header
 Label = Annotated[str, Field(max_length=500)]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+AsWhole = BeforeValidator(_whole)  # 2.0 too: JSON knows no difference
+WholeLimit = Annotated[int, Field(gt=0, le=MOST_BUDGET, strict=True), AsWhole]
+Limit = Annotated[float, Field(gt=0, le=MOST_BUDGET, strict=True)]
 
 
 class _Body(BaseModel):
@@ -27,10 +43,10 @@ class _Body(BaseModel):
 class BudgetBody(_Body):
     """Limits; a job that reaches one is paused."""
 
-    max_steps: Annotated[int, Field(gt=0, le=1_000_000_000)] | None = None
-    max_tokens: Annotated[int, Field(gt=0, le=1_000_000_000)] | None = None
-    max_cost: Annotated[float, Field(gt=0, le=1_000_000_000)] | None = None
-    max_seconds: Annotated[float, Field(gt=0, le=1_000_000_000)] | None = None
+    max_steps: WholeLimit | None = None
+    max_tokens: WholeLimit | None = None
+    max_cost: Limit | None = None
+    max_seconds: Limit | None = None
 
     def as_budget(self) -> Budget:
         return Budget(**self.model_dump())
@@ -48,7 +64,7 @@ class JobBody(_Body):
         }
     )
 
-    instruction: str = Field(description="what is to be done")
+    instruction: str = Field(json_schema_extra=NOT_BLANK, description="what is to be done")
     piece: str | None = Field(default=None, description="default: chosen by keyword")
     task_type: Label = "local"
     task_identifier: Label | None = None
@@ -58,9 +74,13 @@ class JobBody(_Body):
         default=None,
         description="an ended job of yours to continue from; default: the newest with the same key",
     )
-    priority: int = Field(default=0, ge=-1000, le=1000, description="higher runs first")
-    available_at: AwareDatetime | None = Field(default=None, description="not before this time")
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    priority: Annotated[int, Field(ge=-1000, le=1000, strict=True), AsWhole] = Field(
+        default=0, description="higher runs first"
+    )
+    available_at: AwareDatetime | None = Field(
+        default=None, description="not before this time; one that is past means now"
+    )
+    idempotency_key: Key | None = Field(
         default=None, description="the same key gives the same job; also as the header Idempotency-Key"
     )
     budget: BudgetBody = BudgetBody()
@@ -68,7 +88,8 @@ class JobBody(_Body):
     metadata: dict[str, Any] | None = None
 
     def due(self) -> float | None:
-        return None if self.available_at is None else self.available_at.timestamp()
+        """In epoch seconds, within what can be stored."""
+        return None if self.available_at is None else min(max(self.available_at.timestamp(), 0.0), LATEST)
 
     def as_request(self, files: Sequence[InputFile] = (), key: str | None = None) -> SubmitRequest:
         """What is to be submitted; `key` is an idempotency key that came beside the body."""
@@ -87,7 +108,7 @@ class TextBody(_Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Use the second table."}]})
 
-    text: str
+    text: str = Field(json_schema_extra=NOT_BLANK | {"maxLength": MAX_COMMENT_CHARS})
 
 
 class ResumeBody(_Body):
@@ -101,6 +122,8 @@ class ResumeBody(_Body):
 class RetryBody(_Body):
     """Another model, if wanted."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "another-model"}, {}]})
+
     model: Label | None = None
 
 
@@ -111,36 +134,15 @@ class TokenBody(_Body):
         json_schema_extra={"examples": [{"owner": "ann", "scopes": ["jobs:read"], "expires_in": 86400}]}
     )
 
-    owner: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    owner: Annotated[str, Field(json_schema_extra=NOT_BLANK, max_length=MAX_OWNER_CHARS)] | None = Field(
         default=None, description="default: the caller"
     )
-    scopes: Annotated[list[str], Field(min_length=1, max_length=20)] | None = Field(
+    scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=20)] | None = Field(
         default=None, description="default: all that concern jobs and files"
     )
-    expires_in: Annotated[float, Field(gt=0, le=LONGEST_LIFETIME)] | None = Field(
+    expires_in: Annotated[float, Field(gt=0, le=LONGEST_LIFETIME, strict=True)] | None = Field(
         default=90 * 86_400.0, description="seconds; null: until it is revoked"
     )
-
-
-class Page(BaseModel):
-    """A page of a list; `next` is the URL of the following one, null on the last."""
-
-    items: list[dict[str, Any]]
-    next: str | None = None
-
-
-class JobResource(BaseModel):
-    """A job. More members may be added; `links` names what can be asked about it and done to it now."""
-
-    model_config = ConfigDict(extra="allow")
-
-    id: str
-    title: str
-    state: State
-    reason: str | None
-    reason_text: str | None
-    next_action: str | None
-    links: dict[str, str]
 
 
 def job_dict(view: JobView) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def job_dict(view: JobView) -> dict[str, Any]:
         name.partition(".")[0].replace("-", "_"): f"{here}/{name}"
         for name in (
             "events", "history", "comments", "messages", "tool-calls", "todos", "checklists", "plans", "lessons",
-            "summaries", "exchanges", "children", "files", "workspace.zip",
+            "summaries", "exchanges", "context", "children", "files", "workspace.zip",
         )
     }  # fmt: skip
     state = State(view.state)

@@ -11,9 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from jobs.api import sessions
-from jobs.api.gate import principal_of
 from jobs.api.problems import Problem
-from jobs.api.routing import Installed
+from jobs.api.resources import LoggedIn
+from jobs.api.routing import Installed, SignedIn
 from jobs.api.sessions import COOKIE, Throttle, csrf_of, log_in, log_out
 from jobs.views import iso
 from jobs.web.login import login_page
@@ -29,20 +29,20 @@ _LOGIN_BODY = {
         "required": True,
         "content": {
             "application/json": {"schema": _CODE_SCHEMA, "example": {"code": "7Q2KD-0VX4M-…"}},
-            _FORM: {"schema": _CODE_SCHEMA},
+            _FORM: {"schema": _CODE_SCHEMA, "example": {"code": "7Q2KD-0VX4M-…"}},
         },
     },
 }
 _LOGGED_IN: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the cookie is set",
-        "content": {"application/json": {"schema": {"type": "object"}}},
+        "model": LoggedIn,
     },
     303: {"description": "the same for a form: on to the page"},
     401: {
         "description": "the code is not valid: a problem, or for a form the login page again",
         "content": {
-            "application/problem+json": {"schema": {"type": "object"}},
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}},
             "text/html": {"schema": {"type": "string"}},
         },
     },
@@ -55,7 +55,7 @@ def show_login(request: Request) -> HTMLResponse:
     return HTMLResponse(login_page(request))
 
 
-@router.post("/login", response_class=Response, responses=_LOGGED_IN, openapi_extra=_LOGIN_BODY)
+@router.post("/login", response_class=JSONResponse, responses=_LOGGED_IN, openapi_extra=_LOGIN_BODY)
 async def login(request: Request, installation: Installed) -> Response:
     """Exchange a one-time code for a session cookie.
 
@@ -93,9 +93,8 @@ async def login(request: Request, installation: Installed) -> Response:
 
 
 @router.post("/logout", status_code=204, response_class=Response)
-def logout(request: Request, installation: Installed) -> Response:
+def logout(request: Request, installation: Installed, principal: SignedIn) -> Response:
     """End the session of this cookie. With a token instead, nothing is to be ended: 409."""
-    principal = principal_of(request)
     if principal.kind != "session":
         raise Problem(409, "NoSession", "a token has no session: revoke it with DELETE /api/tokens/ID")
     log_out(installation.db, principal)
@@ -121,7 +120,7 @@ async def _short_body(request: Request) -> bytes:
 def _code_in(body: bytes, *, as_form: bool) -> str:
     try:
         if as_form:
-            code = parse_qs(body.decode(), max_num_fields=10).get("code", [None])[0]
+            code = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10).get("code", [None])[0]
         else:
             document = json.loads(body)
             code = document.get("code") if isinstance(document, dict) else None

@@ -2,74 +2,77 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
-from sse_starlette import EventSourceResponse
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from jobs.api.chunks import Place, encoded
+from jobs.api.following import stream
 from jobs.api.gate import principal_of
-from jobs.api.problems import Problem
 from jobs.api.routing import ReadJob
-from jobs.api.watching import POLL_SECONDS, Watcher
+from jobs.api.watching import Watch, Watcher
+from storage.observing import Progress
 
 router = APIRouter(prefix="/api/jobs/{job_id}", tags=["records"])
-HEARTBEAT_SECONDS = 15
-_HEARTBEAT = b": still here\n\n"
-_PLACE = re.compile(r"(\d{1,9})-(\d{1,9})", re.ASCII)
+PLACE = r"^(?:[0-9]{1,9}-[0-9]{1,9})?$"
+
+_STREAM = {
+    "itemSchema": {
+        "type": "object",
+        "required": ["id", "event", "data"],
+        "properties": {
+            "id": {"type": "string", "pattern": r"^[0-9]{1,9}-[0-9]{1,9}$"},
+            "event": {"enum": ["history", "message", "end"]},
+            "data": {"type": "string", "contentMediaType": "application/json"},
+        },
+    },
+    "example": 'id: 1-0\nevent: history\ndata: {"seq": 1, "kind": "submit", "actor": "ann"}\n\n'
+    'id: 1-0\nevent: end\ndata: {"state": "cancelled"}\n\n',
+}
 
 
 @router.get(
     "/events",
     response_class=Response,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": _STREAM}}},
 )
-async def events(
+async def stream_events(
     request: Request,
     job: ReadJob,
-    last_event_id: Annotated[str | None, Header(description="the id of the last event that arrived")] = None,
+    last_event_id: Annotated[
+        Annotated[str, Field(pattern=PLACE)] | SkipJsonSchema[None],
+        Header(description="the id of the last event that arrived"),
+    ] = None,
 ) -> Response:
     """History (`event: history`) and transcript (`event: message`) as they are committed, from the beginning.
 
     Ends with `event: end` when the job has ended and all was told; without it, when the token is revoked.
     """
-    match = _PLACE.fullmatch(last_event_id) if last_event_id else None
-    if last_event_id and match is None:
-        raise Problem(422, "InvalidRequest", "Last-Event-ID is none of this stream's")
-    place = Place(*(int(part) for part in match.groups())) if match else Place()
+    place = Place(*map(int, last_event_id.split("-"))) if last_event_id else Place()
     watcher: Watcher = request.app.state.watcher
-    told = _stream(watcher, job.id, principal_of(request).token_id, place)
-    # The heartbeats are ours: the library's could fall between two pieces of one event.
-    return EventSourceResponse(told, ping=0)
+    return stream(watcher, job.id, principal_of(request).token_id, _Records(watcher, job.id, place))
 
 
-async def _stream(watcher: Watcher, job_id: str, token_id: str, place: Place) -> AsyncIterator[bytes]:
-    async with watcher.watching(job_id, token_id) as watch:
-        told = None
-        while True:
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    progress = await watch.changed(told)
-            except TimeoutError:
-                yield _HEARTBEAT
-                continue
-            if progress is None:
+@dataclass(slots=True)
+class _Records:
+    """History and transcript, from the chunks that all streams of the process share."""
+
+    watcher: Watcher
+    job_id: str
+    place: Place
+
+    async def news(self, progress: Progress, watch: Watch) -> AsyncIterator[bytes]:
+        while not self.place.reached(progress) and not watch.over:
+            chunk = await self.watcher.chunks.after(self.job_id, self.place, progress)
+            if chunk is None:
                 return
-            while not place.reached(progress) and not watch.over:
-                chunk = await watcher.chunks.after(job_id, place, progress)
-                if chunk is None:
-                    break
-                for piece in chunk.pieces():
-                    yield piece
-                place = chunk.end
-            if not place.reached(progress):
-                yield _HEARTBEAT
-                await asyncio.sleep(POLL_SECONDS)  # the database went away in between: it is tried again
-                continue
-            if progress.ended:
-                yield encoded("end", place, {"state": progress.state})
-                return
-            told = progress
+            for piece in chunk.pieces():
+                yield piece
+            self.place = chunk.end
+
+    def end(self, progress: Progress) -> bytes:
+        return encoded("end", self.place, {"state": progress.state})

@@ -7,25 +7,30 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from jobs.api.metrics import CONTENT_TYPE, Metrics
-from jobs.api.routing import Installed, JobsReader, MetricsReader
-from jobs.api.schemas import Page
+from jobs.api.resources import Health, Page, Piece, Readiness, Worker
+from jobs.api.routing import Installed, JobsReader, MetricsReader, TaggedRoute, whole
 from jobs.broker import answers
 from jobs.errors import SostenutoError
 from jobs.installation import broker_url
 from jobs.views import iso
 from storage import migrate, registry
 
-router = APIRouter()
+router = APIRouter(tags=["system"])
+told = APIRouter(prefix="/api", tags=["system"], route_class=TaggedRoute)
 
 
-@router.get("/healthz", tags=["system"])
-async def healthz() -> dict[str, str]:
+@router.get("/healthz", response_model=Health)
+async def get_health() -> dict[str, str]:
     """The process answers. The only route without credentials."""
     return {"status": "ok"}
 
 
-@router.get("/readyz", tags=["system"], responses={503: {"description": "the database is not usable"}})
-def readyz(installation: Installed, _: JobsReader, response: Response) -> dict[str, str]:
+@router.get(
+    "/readyz",
+    response_model=Readiness,
+    responses={503: {"model": Readiness, "description": "the database is not usable"}},
+)
+def get_readiness(installation: Installed, _: JobsReader, response: Response) -> dict[str, str]:
     """Whether jobs can be accepted. They can without a broker too: workers then find them at their next sweep."""
     try:
         migrate.check(installation.db)
@@ -44,22 +49,21 @@ def readyz(installation: Installed, _: JobsReader, response: Response) -> dict[s
 
 @router.get(
     "/metrics",
-    tags=["system"],
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(request: Request, _: MetricsReader) -> Response:
+def get_metrics(request: Request, _: MetricsReader) -> Response:
     """Figures of the installation and of this server, for Prometheus; needs the scope `metrics:read`."""
     found = request.app.state.metrics
     assert isinstance(found, Metrics)
     return Response(found.text(), media_type=CONTENT_TYPE)
 
 
-@router.get("/api/pieces", tags=["system"])
-def pieces(installation: Installed, _: JobsReader) -> Page:
+@told.get("/pieces", response_model=Page[Piece])
+def list_pieces(installation: Installed, _: JobsReader) -> Response:
     """The workflows that jobs can run."""
-    return Page(
-        items=[
+    return whole(
+        [
             {
                 "name": entry.name,
                 "origin": entry.origin,
@@ -71,18 +75,22 @@ def pieces(installation: Installed, _: JobsReader) -> Page:
     )
 
 
-@router.get("/api/workers", tags=["system"])
-def workers(
+@told.get("/workers", response_model=Page[Worker])
+def list_workers(
     installation: Installed,
     _: JobsReader,
     fresh_seconds: Annotated[float, Query(gt=0, le=86_400, description="seen within this time")] = 60,
-) -> Page:
+) -> Response:
     """The worker processes that run now."""
-    told = ("name", "queues", "concurrency", "version", "sandbox", "mcp", "problems")
+    members = ("name", "queues", "concurrency", "version", "sandbox", "mcp", "problems")
     rows: list[dict[str, Any]] = registry.live_workers(installation.db, fresh_seconds)
-    return Page(
-        items=[
-            {name: row[name] for name in told} | {name: iso(row[name]) for name in ("started_at", "seen_at")}
+    return whole(
+        [
+            {name: row[name] for name in members}
+            | {name: iso(row[name]) for name in ("started_at", "seen_at")}
             for row in rows
         ]
     )
+
+
+router.include_router(told)

@@ -1,42 +1,25 @@
-"""`sostenuto context`: what the model would see now.
-
-Workers make requests, so a program of theirs makes this view, too; it is started as a process, as workers are.
-"""
+"""`sostenuto context`: what the model would see now."""
 
 from __future__ import annotations
 
-import json as json_format
-import subprocess
-import sys
 from typing import Any
 
 from jobs.cli import options, render
 from jobs.cli.context import opened_job
 from jobs.cli.text import to_json
-from jobs.errors import SostenutoError
+from jobs.context_view import read_context
 
 
 def context(job: options.JobId, json: options.Json = False) -> None:
     """Print what the model would see now. Every message of its next request, with estimated tokens."""
-    with opened_job(job) as (_, job_id):
-        pass
-    view = _read_view(job_id)
+    with opened_job(job) as (installation, job_id):
+        view = read_context(installation, job_id)
     if json:
         print(to_json(view))
         return
     for number, part in enumerate(view["messages"]):
         _print_part(number, part)
     _print_sum(view)
-
-
-def _read_view(job_id: str) -> dict[str, Any]:
-    command = [sys.executable, "-P", "-m", "worker.context_view", job_id]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise SostenutoError(f"the context of job {job_id} cannot be shown: {last}")
-    view: dict[str, Any] = json_format.loads(done.stdout)
-    return view
 
 
 def _print_part(number: int, part: dict[str, Any]) -> None:

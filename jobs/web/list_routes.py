@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -11,23 +10,20 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from jobs import lifecycle
 from jobs.api.problems import Problem
 from jobs.api.routing import Installed, JobsReader, JobsWriter
 from jobs.api.tokens import Principal
-from jobs.errors import SostenutoError
+from jobs.bulk import MOST_JOBS, Action, act_on_all
 from jobs.installation import Installation
-from jobs.lifecycle import Budget
 from jobs.states import TERMINAL, State
-from jobs.views import JobView
 from jobs.web.pages import PageRoute, page
 from jobs.web.panels import status_of
 from jobs.web.words import Words, words_for
-from storage.finding import Filter, find_jobs
+from storage.jobs import find_jobs
+from storage.listing import JobFilter
 
 router = APIRouter(route_class=PageRoute)
 PAGE = 50
-MOST_AT_ONCE = 200
 GROUPS: dict[str, tuple[State, ...]] = {
     "open": tuple(state for state in State if state not in TERMINAL),
     "yours": (State.WAITING_HUMAN, State.PAUSED),
@@ -55,11 +51,11 @@ class Wanted:
     def is_filtered(self) -> bool:
         return bool(self.state or self.piece or self.q or self.owner)
 
-    def filter(self, principal: Principal) -> Filter:
+    def filter(self, principal: Principal) -> JobFilter:
         """For the storage; an owner can only be chosen by who sees everyone's jobs."""
         states = GROUPS.get(self.state) or ([self.state] if self.state in list(State) else [])
         owner = (self.owner or None) if principal.sees is None else principal.sees
-        return Filter(owner, states, self.piece, self.q.strip())
+        return JobFilter(owner, states, piece=self.piece or None, title=self.q.strip() or None)
 
 
 def _wanted(
@@ -102,21 +98,12 @@ def show_list(
 
 
 def _rows(installation: Installation, principal: Principal, wanted: Wanted, words: Words) -> dict[str, Any]:
-    found = find_jobs(installation.db, wanted.filter(principal), PAGE + 1, wanted.before or None)
+    found = find_jobs(installation.db, wanted.filter(principal), PAGE + 1, before=wanted.before or None)
     following = wanted.url(before=found[PAGE - 1]["id"]) if len(found) > PAGE else None
     statuses = [status_of(row, words, installation) for row in found[:PAGE]]
     told = repr([(s.job.id, s.job.state, s.why, s.job.steps, s.job.cost, s.job.tokens) for s in statuses])
     mark = hashlib.sha256(told.encode(errors="replace")).hexdigest()[:16]
     return {"statuses": statuses, "following": following, "mark": mark}
-
-
-_Action = Callable[[Installation, str, str | None, str], JobView]
-ACTIONS: dict[str, _Action] = {
-    "pause": lifecycle.pause,
-    "resume": lambda where, job, owner, actor: lifecycle.resume(where, job, owner, actor, Budget()),
-    "cancel": lifecycle.cancel,
-    "retry": lambda where, job, owner, actor: lifecycle.retry(where, job, owner, actor, None),
-}
 
 
 @router.post("/bulk")
@@ -128,15 +115,10 @@ def act_on_several(
     job: Annotated[list[str] | None, Form()] = None,
 ) -> HTMLResponse:
     """One action on each chosen job, each for itself: what one refuses does not hold up the others."""
-    act = ACTIONS.get(action)
     chosen = list(dict.fromkeys(job or ()))
-    if act is None or len(chosen) > MOST_AT_ONCE:
-        raise Problem(422, "InvalidRequest", f"one of {', '.join(ACTIONS)}, for at most {MOST_AT_ONCE} jobs")
-    done, refused = 0, []
-    for job_id in chosen:
-        try:
-            act(installation, job_id, principal.sees, principal.owner)
-            done += 1
-        except SostenutoError as error:
-            refused.append(str(error))
+    if action not in list(Action) or len(chosen) > MOST_JOBS:
+        raise Problem(422, "InvalidRequest", f"one of {', '.join(Action)}, for at most {MOST_JOBS} jobs")
+    outcomes = act_on_all(installation, Action(action), chosen, principal.sees, principal.owner)
+    refused = [outcome.detail for outcome in outcomes if outcome.code is not None]
+    done = len(outcomes) - len(refused)
     return page(request, "bulk_told.html", action=action, done=done, refused=refused)

@@ -5,21 +5,19 @@ Each event's id is a place in the job's history and transcript, as in the API's 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 
 from jobs.api.chunks import Place, next_rows
+from jobs.api.following import stream
 from jobs.api.gate import principal_of
 from jobs.api.routing import Installed, ReadJob
-from jobs.api.stream_routes import HEARTBEAT_SECONDS
-from jobs.api.watching import POLL_SECONDS, Watcher
-from jobs.errors import JobNotFound, StorageError
+from jobs.api.watching import Watch, Watcher
 from jobs.installation import Installation
 from jobs.web.conversation import items_of
 from jobs.web.job_routes import parse_place
@@ -31,13 +29,13 @@ from storage.observing import Progress
 from storage.records import HistoryEvent
 
 router = APIRouter(prefix="/jobs/{job_id}", route_class=PageRoute)
-_HEARTBEAT = b": still here\n\n"
 
 
 @dataclass(slots=True)
 class _Shown:
     """What one browser has been sent."""
 
+    watcher: Watcher
     installation: Installation
     job_id: str
     owner: str | None
@@ -66,6 +64,22 @@ class _Shown:
         self.panels = html
         return html
 
+    async def news(self, progress: Progress, watch: Watch) -> AsyncIterator[bytes]:
+        """The next rows, and then the panels where they have changed."""
+        threads = self.watcher.page_limiter
+        while not self.place.reached(progress) and not watch.over:
+            html = await to_thread.run_sync(self.next_items, progress, limiter=threads)
+            if html is None:
+                break
+            yield _sse("items", self.place, html)
+        panels = await to_thread.run_sync(self.next_panels, limiter=threads)
+        if panels is not None:
+            yield _sse("panels", self.place, panels)
+
+    def end(self, progress: Progress) -> bytes:
+        """The state in which it ended."""
+        return _sse("end", self.place, progress.state)
+
 
 @router.get("/live")
 async def live(
@@ -77,45 +91,8 @@ async def live(
     """What was committed after a place, as HTML, until the job has ended."""
     place = Place(*(parse_place(request.headers.get("last-event-id") or after) or ()))
     principal = principal_of(request)
-    shown = _Shown(installation, job.id, principal.sees, words_for(request), place)
-    told = _stream(shown, request.app.state.watcher, principal.token_id)
-    return EventSourceResponse(told, ping=0)  # the heartbeats are ours
-
-
-async def _stream(shown: _Shown, watcher: Watcher, token_id: str) -> AsyncIterator[bytes]:
-    async with watcher.watching(shown.job_id, token_id) as watch:
-        told: Progress | None = None
-        while True:
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    progress = await watch.changed(told)
-            except TimeoutError:
-                yield _HEARTBEAT
-                continue
-            if progress is None:
-                return
-            try:
-                while not shown.place.reached(progress) and not watch.over:
-                    html = await to_thread.run_sync(shown.next_items, progress, limiter=watcher.page_limiter)
-                    if html is None:
-                        break
-                    yield _sse("items", shown.place, html)
-                panels = await to_thread.run_sync(shown.next_panels, limiter=watcher.page_limiter)
-            except JobNotFound:
-                return
-            except StorageError:
-                yield _HEARTBEAT
-                await asyncio.sleep(POLL_SECONDS)  # the database went away in between: it is tried again
-                continue
-            if panels is not None:
-                yield _sse("panels", shown.place, panels)
-            if not shown.place.reached(progress):
-                await asyncio.sleep(POLL_SECONDS)
-                continue
-            if progress.ended:
-                yield _sse("end", shown.place, progress.state)
-                return
-            told = progress
+    shown = _Shown(request.app.state.watcher, installation, job.id, principal.sees, words_for(request), place)
+    return stream(shown.watcher, job.id, principal.token_id, shown)
 
 
 def _sse(kind: str, place: Place, html: str) -> bytes:

@@ -84,11 +84,11 @@ def _asked(installation: Installation, principal: Principal, form: FormData) -> 
     given["instruction"] = str(form.get("instruction") or "").replace("\r\n", "\n")
     given["budget"] = {name: value for name in LIMITS if (value := _text(form, name))}
     if when := _text(form, "available_at"):
-        given["available_at"] = _moment(when, installation)
+        given["available_at"] = _moment(when, installation).isoformat()
     if key := _text(form, "idempotency_key"):
         given["idempotency_key"] = key
     try:
-        body = JobBody.model_validate(given)
+        body = JobBody.model_validate_strings(given)
     except ValidationError as error:
         first = {str(entry["loc"][-1]): entry["msg"] for entry in reversed(error.errors())}
         raise _Refused(**first) from None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.api import chunks, stream_routes
+from jobs.api import chunks, following
 from jobs.api.tokens import create_token, revoke
 from storage.models import TERMINAL_STATES
 from storage.records import NewEvent, RunRef
@@ -211,7 +211,7 @@ def test_every_end_ends_the_stream(api: Api) -> None:
 
 
 def test_a_quiet_stream_has_heartbeats(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_routes, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(following, "HEARTBEAT_SECONDS", 0.05)
     job_id = factories.make_job(api.db)
     with api.client().stream("GET", f"/api/jobs/{job_id}/events") as answer:
         comments = (line for line in answer.iter_lines() if line.startswith(":"))

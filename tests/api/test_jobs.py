@@ -71,7 +71,7 @@ def test_the_same_key_gives_the_same_job(api: Api) -> None:
     assert len({answer.json()["id"] for answer in (first, second, third)}) == 1
     assert second.headers["location"] == first.headers["location"]
     other = client.post("/api/jobs", json=body | {"idempotency_key": "k"}, headers={"Idempotency-Key": "l"})
-    problem(other, 422, "InvalidRequest")
+    problem(other, 409, "KeysDiffer")
     assert api.client("bob").post("/api/jobs", json=body, headers={"Idempotency-Key": "k"}).status_code == 201
 
 
@@ -79,9 +79,10 @@ def test_the_same_key_gives_the_same_job(api: Api) -> None:
     ("body", "code"),
     [
         ({"instruction": "  "}, "InvalidInstruction"),
-        ({"instruction": "x", "piece": "generl"}, "UnknownPiece"),
         ({"instruction": "x", "available_at": "2026-01-01T00:00:00"}, "InvalidRequest"),
-        ({"instruction": "x", "available_at": "0001-01-01T00:00:00Z"}, "UsageError"),
+        ({"instruction": "x", "priority": "5"}, "InvalidRequest"),
+        ({"instruction": "x", "budget": {"max_steps": True}}, "InvalidRequest"),
+        ({"instruction": "x", "budget": {"max_tokens": 1.5}}, "InvalidRequest"),
         ({"instruction": "x", "budget": {"max_steps": 0}}, "InvalidRequest"),
         ({"instruction": "x", "idempotency_key": ""}, "InvalidRequest"),
         ({"instruction": "x", "priority": 1001}, "InvalidRequest"),
@@ -95,6 +96,26 @@ def test_what_no_job_is_made_of(api: Api, body: Any, code: str) -> None:
     client = api.client()
     problem(client.post("/api/jobs", json=body), 422, code)
     assert client.get("/api/jobs").json() == {"items": [], "next": None}
+
+
+def test_what_a_job_names_must_be_there(api: Api) -> None:
+    client = api.client()
+    unknown = {"instruction": "x", "piece": "generl"}
+    assert (
+        problem(client.post("/api/jobs", json=unknown), 404, "UnknownPiece")["hint"]
+        == "did you mean 'general'?"
+    )
+    problem(
+        client.post("/api/jobs", json={"instruction": "x", "inherits_from": "y"}), 404, "PredecessorNotFound"
+    )
+
+
+@pytest.mark.parametrize(
+    "past", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "2001-01-01T00:00:00+09:00"]
+)
+def test_a_time_that_is_past_means_now(api: Api, past: str) -> None:
+    job = submitted(api.client(), available_at=past)
+    assert (job["reason"], job["available_at"]) == ("new", job["created_at"])
 
 
 def test_only_an_administrator_names_a_script_of_the_workers_machine(api: Api) -> None:
@@ -216,7 +237,7 @@ def test_a_job_links_to_what_can_be_done_with_it(api: Api, state: str, wanted: s
     client = api.client()
     links = client.get(f"/api/jobs/{job_id}").json()["links"]
     assert set(links) & {"pause", "resume", "cancel", "retry", "reply"} == wanted
-    for name in set(links) - wanted - {"events", "files", "workspace"}:
+    for name in set(links) - wanted - {"events", "files", "workspace", "context"}:
         assert client.get(links[name]).status_code == 200, name
 
 

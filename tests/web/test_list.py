@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from jobs.states import State
-from storage.finding import Filter, find_jobs
+from storage.jobs import find_jobs
+from storage.listing import JobFilter
 from tests.factories import job_now, make_job, make_jobs
 from tests.waiting import wait_until
 from tests.web.conftest import Client, Site, Visitor, wait_for_count
@@ -76,7 +77,7 @@ def test_rows_that_did_not_change_are_not_sent_again(site: Site, client: Client)
 def test_finding_takes_any_text(site: Site) -> None:
     make_job(site.db, title="50% off_\\ 日本")
     for text, count in {"50%": 1, "%": 1, "\\": 1, "日本": 1, "off-": 0, "\x00": 0, "\ud83d": 0}.items():
-        assert len(find_jobs(site.db, Filter(text=text), 10)) == count, text
+        assert len(find_jobs(site.db, JobFilter(title=text), 10)) == count, text
 
 
 def test_several_at_once_each_for_itself(site: Site, client: Client) -> None:

@@ -15,9 +15,12 @@ from storage import audit
 from storage.audit import AuditRecord
 from storage.engine import Database
 from storage.jobs import get_job
+from storage.masking import MASK
 
 log = logging.getLogger(__name__)
 DENIED = frozenset({401, 403, 404, 421, 429})
+# A token, a cookie's value or a login code that somebody put into a path, and that may be a good one.
+_CREDENTIAL = re.compile(r"soss?_[A-Za-z0-9_-]{20,}|[0-9A-Za-z]{5}(?:-[0-9A-Za-z]{5}){3}")
 _JOB_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -96,7 +99,8 @@ class DenialLog:
             return
         self._left -= 1
         kind = "login_failed" if denial.path == "/login" and denial.status in (401, 429) else "denied"
-        data = {"status": denial.status, "method": denial.method, "path": denial.path, "host": denial.host}
+        data = {"status": denial.status, "method": denial.method, "path": _without_credentials(denial.path)}
+        data["host"] = _without_credentials(denial.host)
         record = AuditRecord(kind, denial.actor, "api", job_id, denial.credential, denial.address, data)
         audit.add_records(self._db, *self._suppressed_until_now(), record)
 
@@ -118,3 +122,7 @@ class DenialLog:
             return match[0] if get_job(self._db, match[0])["owner"] != denial.actor else None
         except JobNotFound:
             return None
+
+
+def _without_credentials(text: str) -> str:
+    return _CREDENTIAL.sub(MASK, text)

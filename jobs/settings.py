@@ -256,6 +256,10 @@ class Settings(_Group):
         default=10_000, description="most files in a workspace"
     )
 
+    audit_days: Annotated[float, Field(ge=30, le=36_500)] = Field(
+        default=365, description="how long the records of the audit log are kept"
+    )
+
     budget: BudgetSettings = BudgetSettings()
     context: ContextSettings = ContextSettings()
     hooks: HookSettings = HookSettings()

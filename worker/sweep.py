@@ -18,6 +18,7 @@ from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
 from jobs.wakeups import QUEUE_OF_STATE, SUMMARY
 from storage import registry
+from storage.audit import remove_old
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import wall_clock
 from storage.errors import JobNotFound, StorageError
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 LOCK = "sweep"
 AT_ONCE = 100  # expired runs, and wake-ups of a queue, in one round
 WAKE_AGAIN_SECONDS = 5.0
+AUDIT_SECONDS = 3600.0
+AUDIT_AT_ONCE = 1000
 
 
 class _HeartbeatCameBack(Exception):
@@ -47,6 +50,7 @@ class Sweep(threading.Thread):
         self._process = process
         self._ended = threading.Event()
         self._calm = Calm(process.settings.lease_seconds, process.settings.sweep_seconds)
+        self._clear_audit_at = time.monotonic()
 
     def stop(self) -> None:
         """Ends the thread after its present round, and frees the lease for another process."""
@@ -62,6 +66,7 @@ class Sweep(threading.Thread):
                 self._calm.holds()  # also while another process sweeps: the silence before our turn is no disturbance
                 if mine:
                     sweep_once(self._process, self._calm.holds)
+                    self._clear_audit_log()
             except StorageError as error:
                 log.warning("cannot sweep: %s", error)
                 self._calm.disturb()
@@ -71,6 +76,14 @@ class Sweep(threading.Thread):
             registry.drop_lock(self._process.db, LOCK, self._process.name)
         except StorageError:
             log.warning("the sweep's lease is left to run out")
+
+    def _clear_audit_log(self) -> None:
+        """Once an hour, and in the next round too where there is more: records stay for months."""
+        if time.monotonic() >= self._clear_audit_at:
+            removed = remove_old(
+                self._process.db, self._process.settings.audit_days * 86_400.0, AUDIT_AT_ONCE
+            )
+            self._clear_audit_at = time.monotonic() + (AUDIT_SECONDS if removed < AUDIT_AT_ONCE else 0)
 
 
 class Calm:

@@ -13,9 +13,10 @@ from jobs.api.denials import Denial, DenialLog
 from jobs.api.sessions import create_login_code
 from jobs.api.tokens import create_token, revoke
 from jobs.audit import Source, coming_from, entry
+from jobs.settings import Settings
 from storage import audit, registry
-from storage.audit import LONGEST_TEXT, AuditRecord, AuditRow, add_records, list_records
-from storage.engine import Database
+from storage.audit import LONGEST_TEXT, AuditRecord, AuditRow, add_records, list_records, remove_old
+from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition
 from storage.models import audit_log
 from tests import factories
@@ -152,6 +153,31 @@ def test_records_cannot_be_changed_nor_taken_away(db: Database) -> None:
         with pytest.raises(sa.exc.DatabaseError, match="append-only"), db.write() as conn:
             conn.execute(statement)
     assert _all(db) == before
+
+
+def _aged(db: Database, kind: str, days: float) -> None:
+    """A record as it was written so many days ago."""
+    with db.write() as conn:
+        row = {"at": wall_clock() - days * 86_400, "kind": kind, "actor": "ann", "via": "api"}
+        conn.execute(sa.insert(audit_log).values(row))
+
+
+def test_records_go_by_age_alone_and_none_within_a_month(db: Database) -> None:
+    for kind, days in (("ancient", 400), ("old", 366), ("kept", 300), ("young", 29)):
+        _aged(db, kind, days)
+    assert remove_old(db, 365 * 86_400.0, limit=1) == 1
+    assert remove_old(db, 365 * 86_400.0) == 1
+    assert remove_old(db, 365 * 86_400.0) == 0
+    assert {row.kind for row in _all(db)} == {"kept", "young"}
+    with pytest.raises(sa.exc.DatabaseError, match="append-only"):
+        remove_old(db, 86_400.0)
+    assert {row.kind for row in _all(db)} == {"kept", "young"}
+
+
+def test_a_month_is_the_least_that_can_be_set(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).audit_days == 365
+    with pytest.raises(ValueError, match="audit_days"):
+        Settings(data_dir=tmp_path, audit_days=29)
 
 
 def test_nothing_in_a_record_ends_a_line_or_steers_a_terminal(db: Database) -> None:

@@ -75,7 +75,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _ANSWER_HEADERS.items():
                     headers[name] = value
-                headers["Content-Security-Policy"] = _PAGE_POLICY if is_page(scope["path"]) else _API_POLICY
+                policy = _PAGE_POLICY if is_page(scope["path"]) else _API_POLICY
+                headers.setdefault("Content-Security-Policy", policy)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

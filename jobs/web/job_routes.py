@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
@@ -25,7 +26,7 @@ from jobs.installation import Installation
 from jobs.lifecycle import MOST_BUDGET, Budget
 from jobs.web.conversation import newest
 from jobs.web.pages import PageRoute, page
-from jobs.web.panels import get_status, side_of
+from jobs.web.panels import PICTURES, get_status, side_of
 from jobs.web.words import words_for
 from jobs.workspace import open_file, workspace_path
 from storage import jobs as store
@@ -115,13 +116,18 @@ def _plain(text: str) -> Response:
 def preview(
     request: Request, job_id: str, path: str, installation: Installed, principal: FilesReader
 ) -> HTMLResponse:
-    """The beginning of a text file, as text or, of a .md, as Markdown."""
+    """A picture; of a text file the beginning, as text or, of a .md, as Markdown."""
     job = views.get_job(installation, job_id, principal.sees)
+    if path.lower().endswith(PICTURES):
+        picture = f"/jobs/{job.id}/picture/{quote(path, errors='surrogateescape')}"
+        return page(request, "preview.html", job=job, path=path, picture=picture, text="", cut=False)
     with closing(open_file(workspace_path(installation.settings.data_dir, job.id), path)) as file:
         data = file.read(PREVIEW_BYTES + 1)
     record(installation, "download", principal.owner, job.id, path=path, size=min(len(data), PREVIEW_BYTES))
     text = data[:PREVIEW_BYTES].decode(errors="replace")
-    return page(request, "preview.html", job=job, path=path, text=text, cut=len(data) > PREVIEW_BYTES)
+    return page(
+        request, "preview.html", job=job, path=path, picture=None, text=text, cut=len(data) > PREVIEW_BYTES
+    )
 
 
 @router.post("/comment")

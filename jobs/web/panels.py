@@ -108,6 +108,7 @@ def files_of(installation: Installation, job_id: str) -> tuple[list[ShownFile], 
     return [_shown(job_id, entry) for entry in entries], listing.total
 
 
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _READABLE = (".md", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".log", ".py", ".js", ".ts",
              ".sh", ".sql", ".xml", ".html", ".css", ".rst", ".ini", ".diff", ".patch")  # fmt: skip
 
@@ -117,6 +118,6 @@ def _shown(job_id: str, entry: Entry) -> ShownFile:
     if entry.kind != "file":
         return ShownFile(f"{path} ({entry.kind})", 0, None, None)
     quoted = quote(entry.path, errors="surrogateescape")
-    readable = entry.path.lower().endswith(_READABLE)
+    readable = entry.path.lower().endswith((*_READABLE, *PICTURES))
     preview = f"/jobs/{job_id}/preview/{quoted}" if readable else None
     return ShownFile(path, entry.size, f"/api/jobs/{job_id}/files/{quoted}", preview)

@@ -292,7 +292,33 @@ def test_previews_stay_in_the_workspace(site: Site, client: Client) -> None:
     assert "Only the beginning is shown." in mine.get(f"/jobs/{past.id}/preview/output/a.md").text
     assert "&lt;script&gt;" in mine.get(f"/jobs/{past.id}/preview/output/b.txt").text
     for path in ("output/link.txt", "output/none.txt", "..%2f..%2fsostenuto.db", "%2fetc%2fpasswd", "output"):
-        assert mine.get(f"/jobs/{past.id}/preview/{path}").status_code in (404, 422), path
+        assert mine.get(f"/jobs/{past.id}/preview/{path}").status_code in (404, 409, 422), path
+
+
+def test_pictures_are_shown_as_pictures_and_nothing_else(site: Site, client: Client) -> None:
+    """A file is what its first bytes say; what is no picture, or leads elsewhere, is not shown whatever its name."""
+    past = Past(site.installation)
+    output = workspace_path(site.installation.settings.data_dir, past.id) / "output"
+    beginnings = {
+        "image/png": b"\x89PNG\r\n\x1a\n",
+        "image/jpeg": b"\xff\xd8\xff\xe0",
+        "image/gif": b"GIF89a",
+        "image/webp": b"RIFF\x00\x00\x00\x00WEBP",
+    }
+    mine = client("local")
+    for kind, beginning in beginnings.items():
+        (output / "a b.png").write_bytes(beginning + b"<script>alert(1)</script>")
+        answer = mine.get(f"/jobs/{past.id}/picture/output/a%20b.png")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert "/picture/output/a%20b.png" in mine.get(f"/jobs/{past.id}/preview/output/a%20b.png").text
+    assert "/preview/output/a%20b.png" in mine.get(f"/jobs/{past.id}/side").text
+    (output / "b.png").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
+    (output / "c.png").symlink_to("/etc/passwd")
+    for path, status in (("b.png", 415), ("c.png", 422), ("none.png", 404)):
+        assert mine.get(f"/jobs/{past.id}/picture/output/{path}").status_code == status, path
+    assert client("ann").get(f"/jobs/{past.id}/picture/output/a%20b.png").status_code == 404
 
 
 def test_parents_and_children_lead_to_each_other(site: Site, client: Client) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 
 from jobs.views import JobView, list_jobs
 from jobs.workspace import list_workspace, workspace_path
+from tests.factories import make_job
 from tests.waiting import wait_until
 from tests.web.conftest import Client, Site, Visitor
 
@@ -58,10 +59,11 @@ def test_everything_that_is_filled_in_arrives(site: Site, client: Client) -> Non
     [
         ("instruction", "  ", "the instruction is empty"),
         ("piece", "no-such", "there is no piece"),
-        ("priority", "5000", "less than or equal to 1000"),
-        ("priority", "high", "valid integer"),
-        ("max_steps", "-1", "greater than 0"),
-        ("max_cost", "nan", "Input should be"),
+        ("priority", "5000", "1000 or less"),
+        ("priority", "high", "a number is needed"),
+        ("max_steps", "-1", "more than 0"),
+        ("max_cost", "nan", "needed"),
+        ("inherits_from", "none", "no ended job"),
         ("available_at", "soon", "not a time"),
         ("repository", "x" * 501, "at most 500 characters"),
     ],
@@ -75,6 +77,43 @@ def test_what_is_wrong_is_told_at_its_field_and_makes_nothing(
     assert found
     assert told in found[1]
     assert _all(site) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("instruction", " ", "指示が空か"),
+        ("piece", "no-such", "このピースは使えません"),
+        ("priority", "5000", "1000 以下"),
+        ("priority", "high", "数値を"),
+        ("max_steps", "-1", "0 より大きい"),
+        ("available_at", "soon", "時刻として"),
+        ("repository", "x" * 501, "500 文字以内"),
+        ("inherits_from", "none", "この ID のものはありません"),
+    ],
+)
+def test_what_is_wrong_is_told_in_japanese_on_the_japanese_page(
+    site: Site, client: Client, field: str, value: str, told: str
+) -> None:
+    japanese = client("local")
+    japanese.headers["Accept-Language"] = "ja"
+    answer = _send(japanese, **{field: value})
+    assert answer.status_code == 422
+    found = re.search(rf'id="error-{field}"[^>]*>([^<]*)<', answer.text)
+    assert found
+    assert told in found[1]
+
+
+def test_a_follow_up_begins_with_its_predecessor_filled_in(site: Site, client: Client) -> None:
+    asker = client("local")
+    ended, going_on = make_job(site.db, "failed"), make_job(site.db)
+    assert f'href="/new?inherits_from={ended}"' in asker.get(f"/jobs/{ended}").text
+    assert "/new?inherits_from=" not in asker.get(f"/jobs/{going_on}").text
+    form = asker.get("/new", params={"inherits_from": ended}).text
+    assert re.search(rf'name="inherits_from"[^>]*value="{ended}"', form)
+    assert "&lt;b&gt;" in asker.get("/new", params={"inherits_from": '"><b>'}).text
+    assert _send(asker, inherits_from=ended).status_code == 204
+    assert [job.inherits_from for job in _all(site) if job.inherits_from] == [ended]
 
 
 def test_a_file_that_may_not_be_is_told_at_the_files(site: Site, client: Client) -> None:

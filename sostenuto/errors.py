@@ -7,7 +7,7 @@
     ├── UnexpectedAnswer    it came from something other than Sostenuto, a proxy say
     ├── Unauthorized        401   the token is missing, unknown, expired or revoked
     ├── Forbidden           403   the token lacks a scope
-    ├── NotFound            404   no such job or file, or someone else's
+    ├── NotFound            404   no such job, file or piece, or someone else's
     ├── Conflict            409   not possible in the job's state
     ├── TooLarge            413   of a request; or a file longer than `read` was allowed to fetch
     ├── Invalid             400, 415, 416, 421, 422   the request is wrong; `errors` names the places

@@ -22,7 +22,11 @@ router = APIRouter(tags=["system"])
 _MOST_BYTES = 4096
 _FORM = "application/x-www-form-urlencoded"
 _WRONG = "This code is not valid: it is unknown, was used, or is too old. Make a new one: sostenuto tokens login-code"
-_CODE_SCHEMA = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
+_CODE_SCHEMA = {
+    "type": "object",
+    "required": ["code"],
+    "properties": {"code": {"type": "string", "minLength": 1}},
+}
 _LOGIN_BODY = {
     "security": [],
     "requestBody": {
@@ -120,7 +124,7 @@ async def _short_body(request: Request) -> bytes:
 def _code_in(body: bytes, *, as_form: bool) -> str:
     try:
         if as_form:
-            code = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10).get("code", [None])[0]
+            code = parse_qs(body.decode(), max_num_fields=10).get("code", [None])[0]
         else:
             document = json.loads(body)
             code = document.get("code") if isinstance(document, dict) else None

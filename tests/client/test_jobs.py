@@ -248,7 +248,7 @@ def test_each_refusal_is_its_own_error(served: Served) -> None:
     with pytest.raises(Invalid) as invalid:
         client.submit("x", priority=10_000)
     assert invalid.value.errors[0]["loc"] == ["body", "priority"]
-    with pytest.raises(Invalid) as unknown:
+    with pytest.raises(NotFound) as unknown:
         client.submit("x", piece="generall")
     assert "general" in (unknown.value.hint or "")
     with pytest.raises(TooLarge):

@@ -166,7 +166,7 @@ class _Writer:
 
     def room(self, summary: str | None) -> int:
         """Tokens for the conversation in the next request. Raises ModelError where that is too little to go on."""
-        room = int(self._window * self._share) - self._output() - estimate_tokens(self._frame(summary))
+        room = self._room(summary)
         if room < LEAST_ROOM:
             raise ModelError(
                 ModelErrorKind.OVERFLOW,
@@ -174,6 +174,9 @@ class _Writer:
                 hint="choose a model with a larger window",
             )
         return room
+
+    def _room(self, summary: str | None) -> int:
+        return int(self._window * self._share) - self._output() - estimate_tokens(self._frame(summary))
 
     def write(self, part: Sequence[Entry], summary: str | None) -> str | None:
         """The summary with `part` in it; None after a failed attempt: try again with less."""
@@ -194,7 +197,7 @@ class _Writer:
             text = _text_of(reply)
             self._refuse_echo(text, conversation)
         except ModelError as error:
-            self._after_failure(error)
+            self._after_failure(error, summary)
             return None
         self._failures = 0
         model_answered(self._process, self.model)
@@ -212,12 +215,13 @@ class _Writer:
             self._order.pay(paid)
         return reply
 
-    def _after_failure(self, error: ModelError) -> None:
+    def _after_failure(self, error: ModelError, summary: str | None) -> None:
         """Less the next time, or another model; raises the error where there is neither, or it may pass soon."""
         self._failures += 1
-        if error.kind in _SMALLER_HELPS and self._failures <= MOST_FAILURES:
+        if _less_may_help(error) and self._failures <= MOST_FAILURES:
             self._share *= NEXT_SHARE
-            return
+            if self._room(summary) >= LEAST_ROOM:
+                return
         if isinstance(error, NoSummary) or error.kind is ModelErrorKind.OVERFLOW:
             # It answers, only not with a summary of this: no reason for other jobs to leave it alone.
             self._models.remove(self.model)
@@ -229,6 +233,7 @@ class _Writer:
             raise error
         self.model = pick(self._process, self._models)
         self._failures = 0
+        self._share = FIRST_SHARE
 
     def _output(self) -> int:
         """The longest answer: the summary, and as much again for models that think first."""
@@ -271,7 +276,10 @@ class NoSummary(ModelError):
     """The model answered, and not with a summary."""
 
 
-_SMALLER_HELPS = (ModelErrorKind.OVERFLOW, ModelErrorKind.INTERRUPTED)
+def _less_may_help(error: ModelError) -> bool:
+    """The model could not take so much, or made no summary of it. A reply that broke off on its way says neither."""
+    unfit = isinstance(error, NoSummary) and error.kind is ModelErrorKind.INTERRUPTED
+    return unfit or error.kind is ModelErrorKind.OVERFLOW
 
 
 def _text_of(reply: ModelReply) -> str:

@@ -12,7 +12,7 @@ import pytest
 from jobs.settings import Settings
 from tests.agent.stage import Line, Stage
 from tests.context.rows import gap, result, row, said, steps
-from tests.strict_endpoint import Call, ChatRequest, HttpFailure, Reply, StrictEndpoint
+from tests.strict_endpoint import Call, ChatRequest, HttpFailure, Reply, StreamFailure, StrictEndpoint
 from worker.cancel import Cancelled, CancelToken
 from worker.flattening import flatten, shortened
 from worker.model.errors import ModelError, ModelErrorKind
@@ -118,6 +118,42 @@ def test_a_model_that_never_writes_one_fails_with_what_it_did(
 
     assert 1 < spend.calls < 10
     assert spend.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("ending", ["cut", "end"])
+def test_a_reply_that_breaks_off_is_no_reason_to_ask_for_less(
+    ending: str, summariser: Callable[..., Stage], endpoint: StrictEndpoint
+) -> None:
+    """A failure of the way is to be waited out: asked again at once, and for less, it looked like a window too small."""
+    stage, spend = summariser(), Spend()
+    endpoint.fail(StreamFailure(1, ending), times=10)
+
+    with pytest.raises(ModelError, match=r"stream (broke|ended)") as raised:
+        summarise(stage.process, CancelToken(), steps(3, 4), order(), spend)
+
+    assert raised.value.kind is ModelErrorKind.INTERRUPTED
+    assert spend.calls == 1
+
+
+def test_another_model_is_asked_where_one_never_writes_a_summary(
+    summariser: Callable[..., Stage], endpoint: StrictEndpoint
+) -> None:
+    """Also where its window leaves no room for a smaller request: the others are given all of it."""
+    asked: list[tuple[str, int]] = []
+
+    def mind(request: ChatRequest) -> Reply:
+        asked.append((request.body["model"], request.prompt_tokens))
+        return Reply("a summary") if request.body["model"] == "able" else Reply(calls=(Call("Bash", {}),))
+
+    endpoint.mind = mind
+    summary, spend = summed(summariser(context_window=2000), steps(3, 40), models=["unable", "able"])
+
+    assert summary.text == "a summary"
+    unable = [tokens for model, tokens in asked if model == "unable"]
+    able = [tokens for model, tokens in asked if model == "able"]
+    assert len(unable) + len(able) == spend.calls
+    assert unable == sorted(unable, reverse=True)
+    assert able[0] == unable[0]
 
 
 def test_a_request_larger_than_the_window_is_chunked_and_the_summary_is_carried_on(

@@ -23,7 +23,7 @@ from tests.inherit.family import (
     summary_runs,
     write_summary,
 )
-from tests.strict_endpoint import Answer, Call, ChatRequest, HttpFailure, Reply
+from tests.strict_endpoint import Answer, Call, ChatRequest, HttpFailure, Reply, StreamFailure, StrictEndpoint
 from worker.final_summary import MOST_ATTEMPTS, run_summary
 from worker.heartbeat import Control, Heartbeat
 from worker.live import LiveRun
@@ -145,6 +145,19 @@ def test_a_passing_failure_is_tried_again_later_and_only_so_often(stage: Stage) 
     [failed] = stage.events(job_id, "summary_failed")
     assert "overloaded" in failed["problem"]
     assert count_summaries(stage, job_id) == row["total_summaries"] == 0
+
+
+def test_replies_that_break_off_cost_no_more_than_attempts(stage: Stage, endpoint: StrictEndpoint) -> None:
+    """As while a proxy restarts: it is tried again later, and never taken for a window that is too small."""
+    job_id = ended(stage)
+    for attempt in range(1, MOST_ATTEMPTS):
+        endpoint.fail(StreamFailure(1, "cut"))
+        assert write_summary(stage) == job_id
+        row = stage.row(job_id)
+        assert (row["summary_state"], row["summary_attempts"]) == ("pending", attempt)
+        make_summary_due(stage, job_id)
+    assert write_summary(stage) == job_id
+    assert stage.row(job_id)["summary_state"] == "done"
 
 
 def test_a_failure_that_cannot_pass_fails_it_at_once_and_changes_nothing_else(stage: Stage) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sandbox.conftest import LEVELS, Shell, make_shell
 from tests.waiting import wait_until
 from worker.cancel import CancelToken
-from worker.sandbox import command
+from worker.sandbox import bwrap, command, landlock, process
 from worker.sandbox.base import Caps, Ending, Outcome, SandboxUnavailable
 
 # A daemon that has left its session and its parent, ignores every polite signal and holds no descriptor of ours.
@@ -51,6 +53,52 @@ def test_exit_codes(any_shell: Shell) -> None:
 
 def test_stdout_and_stderr_come_together_and_stdin_is_empty(any_shell: Shell) -> None:
     assert any_shell.says("echo out; echo err >&2; cat; echo end") == "out\nerr\nend"
+
+
+def test_a_command_that_is_over_before_we_look_has_run(
+    any_shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, or after a freeze: it was told as "cannot be started", and its effect had happened."""
+
+    started: list[int] = []
+    pidfd_open = os.pidfd_open
+
+    def late(*arguments: Any, **more: Any) -> subprocess.Popen[bytes]:
+        begun = process.spawn(*arguments, **more)
+        os.waitid(os.P_PID, begun.pid, os.WEXITED | os.WNOWAIT)  # over, and not yet reaped
+        started.append(begun.pid)
+        return begun
+
+    def reaped(pid: int) -> int:
+        """Whoever adopted bwrap's child has reaped it."""
+        if pid not in started:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        return pidfd_open(pid)
+
+    monkeypatch.setattr(bwrap, "spawn", late)
+    monkeypatch.setattr(landlock, "spawn", late)
+    monkeypatch.setattr(os, "pidfd_open", reaped)
+    assert any_shell("echo done | tee -a output/effects.txt; exit 3") == Outcome(Ending.EXITED, 3)
+    assert any_shell.printed == b"done\n"
+    assert (any_shell.workspace / "output/effects.txt").read_text() == "done\n"
+
+
+def test_a_stranger_that_got_the_number_of_a_command_is_left_alone() -> None:
+    """What is behind the descriptor is killed in the end: it must be bwrap's own child, or bwrap."""
+    with subprocess.Popen(["sleep", "1000"]) as own, subprocess.Popen(["sleep", "1000"]) as stranger:
+        try:
+            assert _behind(bwrap.descriptor_of(own.pid, os.getpid())) == own.pid
+            assert _behind(bwrap.descriptor_of(stranger.pid, own.pid)) == own.pid
+        finally:
+            own.kill()
+            stranger.kill()
+
+
+def _behind(descriptor: int) -> int:
+    """The process behind a descriptor, which is closed."""
+    told = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    os.close(descriptor)
+    return int(told.partition("Pid:")[2].split()[0])
 
 
 def test_a_daemon_dies_when_its_command_exits(any_shell: Shell, mark: str) -> None:

@@ -138,7 +138,9 @@ class _Running(Child):
         super().__init__(process, report, group)
         first = self.report.readline()
         # Process 1 is over only when the whole namespace is. Without one, bwrap failed and is over itself.
-        self.done_fd = os.pidfd_open(json.loads(first)["child-pid"] if first else self.pid)
+        self.done_fd = (
+            descriptor_of(json.loads(first)["child-pid"], self.pid) if first else os.pidfd_open(self.pid)
+        )
 
     def kill(self) -> None:
         send_kill(self.done_fd)
@@ -147,6 +149,29 @@ class _Running(Child):
     def exit_code(self, last_output: bytes) -> int:
         self._process.wait()
         return exit_code_of(self.report.read(), last_output, "the sandbox could not be set up")
+
+
+def descriptor_of(child: int, bwrap: int) -> int:
+    """Of bwrap's child, process 1 of the command; of bwrap itself where that has already seen the child's end.
+
+    A command may be over before we look, on a busy machine or after a freeze. Then its number is nobody's or even a
+    stranger's, and bwrap, which we have not reaped, is about to end or has ended.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        found = os.pidfd_open(child)
+        # Asked after it was opened: whoever has the number now is the one behind the descriptor, or that is dead.
+        if _parent_of(child) == bwrap:
+            return found
+        os.close(found)
+    return os.pidfd_open(bwrap)
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(status.rpartition(")")[2].split()[1])  # the name before it may hold spaces and brackets
 
 
 @functools.cache

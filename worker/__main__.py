@@ -21,12 +21,17 @@ from storage.masking import register_secrets
 from worker.app import consume, stop_consuming
 from worker.heartbeat import Control, Heartbeat, LeaseWatch
 from worker.process import WorkerProcess
-from worker.sandbox.base import Sandbox, SandboxUnavailable
+from worker.sandbox.base import Level, Sandbox, SandboxUnavailable
 from worker.sandbox.detect import detect
 from worker.shutdown import EXIT_SECONDS, STOP_SECONDS, Shutdown, finish, install_signal_handlers
 from worker.sweep import Sweep
 
 log = logging.getLogger("worker")
+
+_BANNER = """********************************************************************
+UNSANDBOXED: what models say is run with all rights of this worker.
+It was allowed by SOSTENUTO_ALLOW_UNSANDBOXED; unset it to refuse Bash.
+********************************************************************"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -99,6 +104,8 @@ def _sandbox(settings: Settings) -> Sandbox | None:
             raise
         log.warning("Bash is refused: %s; %s", error, error.hint)
         return None
+    if sandbox.level is Level.NONE:
+        log.warning("%s", _BANNER)
     log.info("sandbox: %s", sandbox.description)
     return sandbox
 

@@ -110,12 +110,13 @@ def test_a_cancel_during_decoding_kills_the_child(tmp_path: Path, any_sandbox: S
 
 def decoders(pid: int | None = None) -> list[int]:
     """The children that decode, of this process or of another one."""
-    found = []
-    for child in process_tree(pid or os.getpid())[1:]:
-        try:
-            arguments = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(argument.endswith(b"decoding/child.py") for argument in arguments):
-            found.append(child)
-    return found
+    return [child for child in process_tree(pid or os.getpid())[1:] if decodes(child)]
+
+
+def decodes(pid: int) -> bool:
+    """Whether this process is alive and a decoder; one that is dead and not yet reaped has no arguments."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(argument.endswith(b"decoding/child.py") for argument in arguments)

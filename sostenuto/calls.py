@@ -67,6 +67,13 @@ def act(retries: int, job: JobOrId, action: str, document: Mapping[str, Any] | N
     return record(Job, (yield from _posted(retries, job, action, document)).json())
 
 
+def bulk(retries: int, action: str, jobs: Iterable[JobOrId]) -> Flow[list[dict[str, Any]]]:
+    """One action on many jobs, which is not repeated when it may have been done."""
+    body = json_body({"action": action, "ids": [id_of(job) for job in jobs]})
+    told = (yield from answered(Request("POST", "/api/jobs/bulk", body=body), retries)).json()
+    return [dict(result) for result in told["results"]]
+
+
 def say(retries: int, job: JobOrId, how: str, text: str) -> Flow[Comment]:
     return record(Comment, (yield from _posted(retries, job, how, {"text": text})).json())
 

@@ -82,10 +82,37 @@ class Methods:
 
     @each
     def jobs(
-        self, *, state: str | Iterable[str] = (), parent: JobOrId | None = None, page_size: int = 100
+        self,
+        *,
+        state: str | Iterable[str] = (),
+        reason: str | Iterable[str] = (),
+        parent: JobOrId | None = None,
+        piece: str | None = None,
+        task_type: str | None = None,
+        task_identifier: str | None = None,
+        repository: str | None = None,
+        user: str | None = None,
+        title: str | None = None,
+        oldest_first: bool = False,
+        page_size: int = 100,
     ) -> Items[Job]:
-        """All jobs, newest first, fetched page by page as they are taken; only those in these states."""
-        params = {"state": state, "parent": calls.id_of(parent), "limit": page_size}
+        """All jobs that fit what is given, newest first, fetched page by page as they are taken.
+
+        `state` and `reason`: any of these; `title`: a part of it, whatever its case.
+        """
+        params = {
+            "state": state,
+            "reason": reason,
+            "parent": calls.id_of(parent),
+            "piece": piece,
+            "task_type": task_type,
+            "task_identifier": task_identifier,
+            "repository": repository,
+            "user": user,
+            "title": title,
+            "order": "oldest" if oldest_first else None,
+            "limit": page_size,
+        }
         return Items(calls.listed(self.retries, Job, "/api/jobs", params))
 
     @once
@@ -139,6 +166,14 @@ class Methods:
         document = None if model is None else {"model": model}
         return calls.act(self.retries, job, "retry", document)
 
+    @once
+    def act_on(self, action: str, jobs: Iterable[JobOrId]) -> Flow[list[dict[str, Any]]]:
+        """Pause, resume, cancel or retry up to 100 jobs, each for itself.
+
+        One result a job, in order: `id`, `ok`, and `state`, or `code` and `detail` of what refused it.
+        """
+        return calls.bulk(self.retries, action, jobs)
+
     @each
     def history(self, job: JobOrId, *, after: int = 0) -> Items[HistoryEntry]:
         """Every change of the job, oldest first."""
@@ -158,6 +193,11 @@ class Methods:
     def tool_calls(self, job: JobOrId) -> Items[ToolCall]:
         """The calls that the model asked for, in its order."""
         return Items(calls.of_job(self.retries, job, "tool-calls", ToolCall))
+
+    @once
+    def summaries(self, job: JobOrId) -> Flow[list[dict[str, Any]]]:
+        """The summaries of the job's context and, once it has ended, of the whole job."""
+        return calls.documents(self.retries, job, "summaries")
 
     @each
     def children(self, job: JobOrId) -> Items[Job]:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.resilience.bench import READY
@@ -40,23 +40,28 @@ def main() -> int:
     given.folder.mkdir(parents=True, exist_ok=True)
     session = ServerSession()
     os.environ[MARK] = session.mark
+    title = f"{given.hours:g} h of steady load on {given.database} and {given.broker}"
+    times: list[float] = []
+    series: dict[str, list[float]] = {}
     try:
-        times, series = soak(
-            session, round(given.hours * 3600 / given.every), given.every, given.database, given.broker
-        )
+        count = round(given.hours * 3600 / given.every)
+        for at, found in soak(session, count, given.every, given.database, given.broker):
+            print(f"{at / 60:6.1f} min: {found['jobs']:.0f} jobs", flush=True)
+            times.append(at)
+            for name, value in found.items():
+                series.setdefault(name, []).append(value)
+            write(given.folder, f"soak-{given.database}", title, times, series)  # what is there is kept
+        growing = judge(times, series)
     finally:
         session.close()
-    title = f"{given.hours:g} h of steady load on {given.database} and {given.broker}"
-    write(given.folder, f"soak-{given.database}", title, times, series)
-    growing = judge(times, series)
     print("flat" if not growing else f"grows: {', '.join(growing)}")
     return 1 if growing else 0
 
 
 def soak(
     session: ServerSession, count: int, every: float, database: str, broker: str
-) -> tuple[list[float], dict[str, list[float]]]:
-    """Runs the load for so many samples; returns their times, in seconds, and a series for each measure."""
+) -> Iterator[tuple[float, dict[str, float]]]:
+    """Runs the load for so many samples, each with its time in seconds."""
     site = Site(session, database, broker, Mind(), AS_IN_PRODUCTION)
     try:
         site.open_slots(WORKERS, CONCURRENCY)
@@ -65,20 +70,15 @@ def soak(
         pids = [slot.process.pid for slot in site.slots]
         traffic = Traffic(site, 1, LOAD)
         traffic.start()
-        times: list[float] = []
-        samples: list[dict[str, float]] = []
         began, over = time.monotonic(), threading.Event()
         for _ in range(count):
             over.wait(every - (time.monotonic() - began) % every)
-            times.append(time.monotonic() - began)
-            samples.append(sample(site))
-            print(f"{times[-1] / 60:6.1f} min: {samples[-1]['jobs']:.0f} jobs", flush=True)
+            yield time.monotonic() - began, sample(site)
             site.endpoint.requests.clear()  # this program's own memory is not measured, but it is finite
             site.endpoint.paths.clear()
         traffic.stop()
         assert [slot.process.pid for slot in site.slots] == pids, "a worker ended by itself"
         site.endpoint.assert_clean()
-        return times, {name: [found[name] for found in samples] for name in samples[0]}
     finally:
         site.close()
 

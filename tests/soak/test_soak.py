@@ -62,7 +62,9 @@ def test_the_plot_has_a_chart_for_each_measure_and_escapes_names() -> None:
 def test_a_soak_of_a_few_seconds(
     server_session: ServerSession, tmp_path: Path, database: str, broker: str
 ) -> None:
-    times, series = soak(server_session, 8, 1, database, broker)
+    samples = list(soak(server_session, 8, 1, database, broker))
+    times = [at for at, _ in samples]
+    series = {name: [found[name] for _, found in samples] for name in samples[0][1]}
     write(tmp_path, "soak", "a short soak", times, series)
     judge(times, series)
     rows = list(csv.reader((tmp_path / "soak.csv").open()))

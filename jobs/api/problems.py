@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from jobs.errors import (
@@ -116,6 +117,11 @@ def install(app: FastAPI, settings: Settings) -> None:
     def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         return invalid_response(error.errors())
+
+    @app.exception_handler(ClientDisconnect)
+    def gone(_: Request, __: Exception) -> Response:
+        """Whoever sent a part of a body and left gets no answer, and the log no traceback."""
+        return Response(status_code=400)
 
     @app.exception_handler(Exception)
     def unexpected(_: Request, error: Exception) -> Response:

@@ -55,7 +55,9 @@ def _left(data_dir: Path) -> list[Path]:
     return [file for file in folder.rglob("*") if file.is_file()] if folder.exists() else []
 
 
-def test_a_connection_that_breaks_leaves_no_part_of_a_file(api: Api) -> None:
+def test_a_connection_that_breaks_leaves_no_part_of_a_file(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
     client = api.client()
     job = submitted(client)
     folder = workspace_path(api.installation.settings.data_dir, job["id"])
@@ -75,6 +77,8 @@ def test_a_connection_that_breaks_leaves_no_part_of_a_file(api: Api) -> None:
     assert stored.status_code == 200
     assert [file.name for file in folder.rglob("*") if file.is_file()] == ["whole"]
     assert _left(api.installation.settings.data_dir) == [folder / "input/whole"]
+    assert "Traceback" not in caplog.text
+    assert "Exception" not in caplog.text
     assert [listed["id"] for listed in client.get("/api/jobs").json()["items"]] == [job["id"]]
 
 

@@ -321,6 +321,18 @@ def test_pictures_are_shown_as_pictures_and_nothing_else(site: Site, client: Cli
     assert client("ann").get(f"/jobs/{past.id}/picture/output/a%20b.png").status_code == 404
 
 
+def test_what_becomes_of_a_comment_is_told_as_it_is(site: Site, client: Client) -> None:
+    """Nobody reads one to a job that has succeeded: it cannot be retried."""
+    told = {
+        State.SUCCEEDED: "read by no agent",
+        State.FAILED: "read after a retry",
+        State.QUEUED: "at its next step",
+    }
+    for state, words in told.items():
+        html = client("local").get(f"/jobs/{make_job(site.db, state)}").text
+        assert [found for found in told.values() if found in html] == [words], state
+
+
 def test_parents_and_children_lead_to_each_other(site: Site, client: Client) -> None:
     parent = make_job(site.db, State.WAITING_SUBTASKS, children_open=1, children_total=1)
     child = make_job(site.db, State.QUEUED, parent_id=parent, title="a part")

@@ -37,8 +37,8 @@ security-test: .venv/.requirements-dev.txt.stamp ## real attacks; fails where on
 
 FUZZ ?= 20000
 
-fuzz: .venv/.requirements-dev.txt.stamp ## the context's invariants over FUZZ arbitrary histories, new ones each time (part of `make test`: 1,000)
-	@FUZZ=$(FUZZ) $(RUN) pytest tests/context/test_invariants.py tests/context/test_accounting.py --timeout 0 --hypothesis-show-statistics $(ARGS)
+fuzz: .venv/.requirements-dev.txt.stamp ## the context's invariants over FUZZ arbitrary histories, new ones each time, and a whole job for each hundred (part of `make test`: 1,000)
+	@FUZZ=$(FUZZ) $(RUN) pytest tests/context/test_invariants.py tests/context/test_accounting.py tests/context/test_whole_jobs.py --timeout 0 --hypothesis-show-statistics $(ARGS)
 
 check: lint types test ## exactly what CI runs: lint, format, types, import rules (tests/test_imports.py), tests
 

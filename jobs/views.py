@@ -59,6 +59,10 @@ class JobView:
     children_total: int
     unread_comments: int
     total_messages: int
+    total_summaries: int
+    total_tool_calls: int
+    final_token_count: int | None  # of the context at the job's last pause or end; None before
+    final_message_count: int | None
     available_at: float
     created_at: float
     updated_at: float
@@ -83,7 +87,8 @@ def iso(seconds: float) -> str:
 _COPIED = (
     "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "cost_known", "attempt", "priority", "worker", "model",
     "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
-    "parent_id", "inherits_from", "summary_state", "children_open", "children_total", "total_messages", "available_at", "created_at", "updated_at", "started_at", "completed_at",
+    "parent_id", "inherits_from", "summary_state", "children_open", "children_total", "total_messages", "total_summaries",
+    "total_tool_calls", "final_token_count", "final_message_count", "available_at", "created_at", "updated_at", "started_at", "completed_at",
 )  # fmt: skip
 
 

@@ -94,6 +94,10 @@ class Job:
     children_total: int = 0
     unread_comments: int = 0
     total_messages: int = 0
+    total_summaries: int = 0
+    total_tool_calls: int = 0
+    final_token_count: int | None = None  # of the context at the job's last pause or end
+    final_message_count: int | None = None
     available_at: datetime
     created_at: datetime
     updated_at: datetime

@@ -299,6 +299,15 @@ def test_statistics_of_the_context_are_kept(stage: Stage) -> None:
     last = agent_requests(stage)[-1]
     assert row["final_token_count"] == pytest.approx(last.prompt_tokens, rel=0.1)
     assert row["final_message_count"] < row["total_messages"]
+    told = stage.job(job_id).as_dict()
+    for name in (
+        "total_messages",
+        "total_summaries",
+        "total_tool_calls",
+        "final_token_count",
+        "final_message_count",
+    ):
+        assert told[name] == row[name] > 0
 
 
 def test_a_retry_tries_again_to_make_room(stage: Stage) -> None:

@@ -109,6 +109,10 @@ class Job(BaseModel):
     children_total: int
     unread_comments: int
     total_messages: int
+    total_summaries: int
+    total_tool_calls: int
+    final_token_count: int | None = Field(description="of the context at its last pause or end")
+    final_message_count: int | None = Field(description="the same")
     available_at: datetime
     created_at: datetime
     updated_at: datetime

@@ -89,4 +89,4 @@ class ServerSession:
         """End everything and wait until it is ended. The watchdog does it, as it would after our death."""
         if self._watchdog.stdin is not None:
             self._watchdog.stdin.close()
-        self._watchdog.wait(timeout=30)
+        self._watchdog.wait(timeout=300)  # a guard: what an hour has written takes its time to go

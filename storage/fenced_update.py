@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from storage.engine import wall_clock
+from storage.final_size import AT_REST, final_size
 from storage.final_summaries import owed_values
 from storage.models import jobs
 from storage.parents import CANCELLED
@@ -53,6 +54,7 @@ class _Shape:
     unless: tuple[str, ...]
     delayed: bool
     completes: bool
+    rests: bool
     cascades: bool
     owes_summary: bool
 
@@ -79,12 +81,13 @@ def update_if_run_owns(
         unless=move.unless if move is not None else (),
         delayed=move is not None and bool(move.delay),
         completes=move is not None and move.terminal,
+        rests=move is not None and move.target in AT_REST,
         cascades=move is not None and move.target == CANCELLED,
         owes_summary=owes_summary and move is not None and move.terminal,
     )
     given: dict[str, Any] = {f"p_{name}": value for name, value in (assigned | added).items()}
     given |= {"p_job": run.job_id, "p_run": run.run_id, "p_inbox": checkpoint.expect_inbox}
-    given |= {"p_worked": checkpoint.steps}
+    given |= {"p_worked": checkpoint.steps, "p_appended": len(checkpoint.messages)}
     if move is not None:
         given |= {"p_sources": move.sources, "p_delay": move.delay}
     return conn.execute(_statement(shape), given).one_or_none()
@@ -133,6 +136,9 @@ def _statement(shape: _Shape) -> ReturningUpdate[Any]:
         values["inbox_total"] = values["inbox_seen"] = jobs.c.inbox_total + 1
     if shape.moves:
         values |= _move_values(shape)
+    if shape.rests:
+        tokens = values.get("context_tokens", jobs.c.context_tokens)
+        values |= final_size(tokens, appended=sa.bindparam("p_appended", type_=sa.Integer()))
     return sa.update(jobs).where(*_guards(shape)).values(values).returning(*_RETURNED)
 
 

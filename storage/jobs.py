@@ -13,6 +13,7 @@ from storage.audit import AuditRecord, add_record
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
+from storage.final_size import AT_REST, final_size
 from storage.final_summaries import owed_values, void_summary
 from storage.history import append_events
 from storage.hooks import add_hook_calls
@@ -131,6 +132,8 @@ class LockedJob:
         before, after = self.row["state"], values.get("state", self.row["state"])
         if after == CANCELLED and before != after:
             values = values | {"cascade_pending": self.row["children_open"] > 0}
+        if after in AT_REST and before != after:
+            values = final_size() | values
         ends = after in TERMINAL_STATES and before not in TERMINAL_STATES
         goes_on = before in TERMINAL_STATES and after not in TERMINAL_STATES
         if ends and self._final_summaries:

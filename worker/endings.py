@@ -66,11 +66,6 @@ def end(
 def _commit_end(job: JobRun, checkpoint: Checkpoint, move: Move, *, resume_state: State) -> Ending:
     state, reason = State(move.target), Reason(move.reason)
     job.account(checkpoint)
-    if state in TERMINAL or state is State.PAUSED:
-        checkpoint.values |= {
-            "final_token_count": checkpoint.values.get("context_tokens", job.size.tokens),
-            "final_message_count": len(job.rows) + len(checkpoint.messages),
-        }
     if state in TERMINAL and "pending_call" in checkpoint.values:  # cancelled while it was asking
         checkpoint.values |= {"pending_call": None, "pending_question": None, "answer_due_at": None}
     if state is State.PAUSED:

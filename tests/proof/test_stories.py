@@ -1,0 +1,48 @@
+"""Whatever people, workers, deaths and time do to jobs: what must hold of them holds, on both databases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.proof.hands import install
+from tests.proof.machine import Stories
+from tests.proof.world import World
+from tests.strict_endpoint import StrictEndpoint
+
+EXAMPLES = 40
+FUZZ = int(os.environ.get("FUZZ", "0"))  # so many instead, other ones in each run
+
+
+@pytest.fixture
+def world(migrated_url: str, tmp_path: Path) -> Iterator[World]:
+    with StrictEndpoint(lambda _: None) as endpoint:  # type: ignore[arg-type,return-value]
+        world = World(migrated_url, tmp_path, endpoint)
+        restore = install(world.fuse)
+        yield world
+        restore()
+        world.close()
+
+
+@pytest.mark.timeout(0 if FUZZ else 600)
+def test_any_story_keeps_the_invariants(world: World) -> None:
+    class Told(Stories):
+        pass
+
+    Told.world = world
+    run_state_machine_as_test(
+        Told,
+        settings=settings(
+            max_examples=FUZZ or EXAMPLES,
+            stateful_step_count=40,
+            derandomize=not FUZZ,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

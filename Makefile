@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test security-test fuzz check lint types format test-rabbitmq real-model-test storm soak bench lock clean
+.PHONY: help demo test security-test fuzz check lint types format test-rabbitmq real-model-test storm soak mutants bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,8 +37,8 @@ security-test: .venv/.requirements-dev.txt.stamp ## real attacks; fails where on
 
 FUZZ ?= 20000
 
-fuzz: .venv/.requirements-dev.txt.stamp ## the context's invariants over FUZZ arbitrary histories, new ones each time, and a whole job for each hundred (part of `make test`: 1,000)
-	@FUZZ=$(FUZZ) $(RUN) pytest tests/context/test_invariants.py tests/context/test_accounting.py tests/context/test_whole_jobs.py --timeout 0 --hypothesis-show-statistics $(ARGS)
+fuzz: .venv/.requirements-dev.txt.stamp ## the context's invariants over FUZZ arbitrary histories, new ones each time, a whole job for each hundred, a story of several for each fifty (part of `make test`: 1,000)
+	@FUZZ=$(FUZZ) $(RUN) pytest tests/context/test_invariants.py tests/context/test_accounting.py tests/context/test_whole_jobs.py tests/proof/test_stories.py --timeout 0 --hypothesis-show-statistics $(ARGS)
 
 check: lint types test ## exactly what CI runs: lint, format, types, import rules (tests/test_imports.py), tests
 
@@ -80,6 +80,9 @@ HOURS ?= 1
 
 soak: .venv/.requirements-dev.txt.stamp ## steady load for HOURS: memory, threads, files, connections, keys and tables stay flat
 	@nice $(RUN) tests.soak --hours $(HOURS) --database $(DATABASE) --broker $(BROKER) $(ARGS)
+
+mutants: .venv/.requirements-dev.txt.stamp ## take each guard away in a copy of the tree and see its test turn red
+	@$(RUN) tests.mutants $(ARGS)
 
 bench: .venv/.requirements-dev.txt.stamp ## the benchmarks, with their table
 	@$(RUN) benchmarks $(ARGS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.context.fuzzing import FUZZ, thorough
 from tests.proof.hands import install
 from tests.proof.machine import Stories
 from tests.proof.world import World
 from tests.strict_endpoint import StrictEndpoint
 
-EXAMPLES = 40
-FUZZ = int(os.environ.get("FUZZ", "0"))  # so many instead, other ones in each run
+EXAMPLES = 60
+STEPS = 30
 
 
 @pytest.fixture
@@ -29,20 +29,16 @@ def world(migrated_url: str, tmp_path: Path) -> Iterator[World]:
         world.close()
 
 
-@pytest.mark.timeout(0 if FUZZ else 600)
+@pytest.mark.timeout(0 if FUZZ else 900)
 def test_any_story_keeps_the_invariants(world: World) -> None:
     class Told(Stories):
         pass
 
     Told.world = world
-    run_state_machine_as_test(
-        Told,
-        settings=settings(
-            max_examples=FUZZ or EXAMPLES,
-            stateful_step_count=40,
-            derandomize=not FUZZ,
-            database=None,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+    wanted = settings(
+        thorough(EXAMPLES),
+        max_examples=FUZZ // 50 or EXAMPLES,  # a story takes as long as fifty histories of a context
+        stateful_step_count=STEPS,
+        suppress_health_check=list(HealthCheck),
     )
+    run_state_machine_as_test(Told, settings=wanted)

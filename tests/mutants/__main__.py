@@ -74,7 +74,7 @@ def run_green(base: Path, chosen: list[Mutant]) -> str | None:
     began = time.monotonic()
     done = _pytest(base, *tests, limit=LONGEST * 5)
     print(f"without a mutation: {len(tests)} tests, {time.monotonic() - began:.0f} s", flush=True)
-    return None if done.returncode == 0 else done.stdout[-4000:]
+    return None if done.returncode == 0 else (done.stdout + done.stderr)[-4000:]
 
 
 def mutate(tree: Path, mutant: Mutant) -> None:

@@ -183,7 +183,9 @@ MUTANTS = (
         "worker/agent.py",
         "messages=rows, inbox_seen=seen, values=marks",
         "messages=rows, values=marks",
-        ("tests/agent/test_comments.py::test_while_the_agent_works_it_is_in_the_next_gap[sqlite]",),
+        (
+            "tests/agent/test_comments.py::test_while_the_agent_works_it_is_in_the_next_gap[sqlite-during a tool]",
+        ),
     ),
     # --- what people ask of a running job ---
     Mutant(
@@ -227,7 +229,9 @@ MUTANTS = (
         "worker/sweep.py",
         '        cancel_children(process.installation, job_id, "a person")\n',
         "        pass\n",
-        ("tests/subtasks/test_cancelling.py::test_a_canceller_that_dies_on_the_way[sqlite]",),
+        (
+            "tests/subtasks/test_cancelling.py::test_a_canceller_that_dies_on_the_way[sqlite-unfinished_children-0]",
+        ),
     ),
     # --- leases, deaths and the sweep ---
     Mutant(

@@ -18,7 +18,8 @@ from worker.cancel import CancelToken
 from worker.model.types import ModelReply, ModelRequest
 from worker.process import WorkerProcess
 
-LONGEST_WAIT = 60.0  # bounds a wait for a thread; no step takes a second
+LONGEST_WAIT = 120.0  # bounds a wait for a thread; no step takes a second
+LONGEST_STORY = 1800.0  # bounds how long a slice stands before a call
 
 
 def power_cut() -> None:
@@ -130,7 +131,7 @@ class Hand:
             self._changed.notify_all()
         unregister = cancel.on_cancel(self._wake)
         with self._changed:
-            heard = self._changed.wait_for(lambda: self._may_go or cancel.reason is not None, LONGEST_WAIT)
+            heard = self._changed.wait_for(lambda: self._may_go or cancel.reason is not None, LONGEST_STORY)
         unregister()
         assert heard, "nobody let this slice go on"
         if self._dies:

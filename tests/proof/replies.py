@@ -26,7 +26,7 @@ _todos = st.lists(st.sampled_from(("pending", "in_progress", "completed")), max_
     )
 )
 _work = st.one_of(
-    st.sampled_from((10, 10, 600)).map(lambda n: call("Act", n=n)),
+    st.sampled_from((10, 600)).map(lambda n: call("Act", n=n)),
     st.sampled_from((10, 600)).map(lambda n: call("Again", n=n)),
     _todos,
     st.just(call("spawn_subtask", instruction="A part.", piece=CHILD)),

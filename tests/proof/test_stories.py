@@ -12,15 +12,16 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.context.fuzzing import FUZZ, thorough
 from tests.proof.hands import install
 from tests.proof.machine import Stories
-from tests.proof.world import World
+from tests.proof.world import World, stop_the_clocks
 from tests.strict_endpoint import StrictEndpoint
 
-EXAMPLES = 60
+EXAMPLES = 40
 STEPS = 30
 
 
 @pytest.fixture
-def world(migrated_url: str, tmp_path: Path) -> Iterator[World]:
+def world(migrated_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    stop_the_clocks(monkeypatch)
     with StrictEndpoint(lambda _: None) as endpoint:  # type: ignore[arg-type,return-value]
         world = World(migrated_url, tmp_path, endpoint)
         restore = install(world.fuse)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
-from jobs import comments, lifecycle, submit
+from jobs import comments, inheritance, lifecycle, submit
 from jobs.installation import Installation
 from jobs.lifecycle import Budget
 from jobs.states import TERMINAL, State
@@ -24,6 +25,7 @@ from storage.records import RunRef
 from tests.agent.stage import COMPLETE, OWNER, Stage
 from tests.proof.hands import Fuse, Hand, Hands
 from tests.strict_endpoint import Answer, ChatRequest, Reply, StrictEndpoint
+from worker import endings, final_summary
 from worker.context_run import run_context
 from worker.final_summary import run_summary
 from worker.heartbeat import Control, Heartbeat
@@ -40,6 +42,7 @@ WORK: dict[str, Callable[[WorkerProcess, str | None], str | None]] = {
     SUMMARY: run_summary,
 }
 LONG = 3600.0  # a lease that ends only where a story says so
+WAITS = ("FIRST_BACKOFF", "LONGEST_BACKOFF", "LONGEST_WAIT")  # of jobs, summaries and followers
 SETTINGS: dict[str, Any] = {
     "lease_seconds": LONG,
     "slice_seconds": LONG,
@@ -49,7 +52,7 @@ SETTINGS: dict[str, Any] = {
     "max_subtask_depth": 1,
     "context_window": 8000,
     "max_output_tokens": 500,
-    "context": {"compression": {"token_threshold": 3500, "keep_recent": 3, "min_to_compress": 2}},
+    "context": {"compression": {"token_threshold": 2600, "keep_recent": 3, "min_to_compress": 2}},
 }
 
 
@@ -84,6 +87,14 @@ class Effects:
         key = (context.job_id, context.call_id)
         self.counts[key] = self.counts.get(key, 0) + 1
         return "word " * int(arguments.get("n", 1))
+
+
+def stop_the_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Nothing becomes due because a machine is slow: only where a story lets time pass."""
+    for module in (endings, final_summary, inheritance):
+        for name in WAITS:
+            if hasattr(module, name):
+                patch.setattr(module, name, LONG)
 
 
 def settle_everything(request: ChatRequest) -> Answer:
@@ -140,7 +151,7 @@ class World:
 
     def job_ids(self) -> list[str]:
         with self.db.read() as conn:
-            return list(conn.execute(sa.select(jobs.c.id).order_by(jobs.c.id)).scalars())
+            return list(conn.execute(sa.select(jobs.c.id).order_by(jobs.c.created_at, jobs.c.id)).scalars())
 
     def rows(self) -> list[dict[str, Any]]:
         with self.db.read() as conn:
@@ -244,9 +255,9 @@ class World:
                 (jobs.c.available_at > wall_clock(), wall_clock()), else_=jobs.c.available_at
             ),
             "woken_at": jobs.c.woken_at - 60,
-            "summary_due_at": jobs.c.summary_due_at - 120,
+            "summary_due_at": jobs.c.summary_due_at - 2 * LONG,
             "summary_woken_at": jobs.c.summary_woken_at - 60,
-            "created_at": jobs.c.created_at - 200,
+            "created_at": jobs.c.created_at - 2 * LONG,
         }
         if deadlines:
             changes["answer_due_at"] = jobs.c.answer_due_at - 2 * LONG
@@ -291,6 +302,7 @@ class World:
         for process in self.processes:
             process.take_given_back()
             process.cooldowns.clear()
+            process.strikes.clear()
             assert not process.live.all(), "a slice has left its run behind"
         self.endpoint.requests.clear()
 

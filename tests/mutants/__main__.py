@@ -59,6 +59,11 @@ def copy_tree(source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
 
 
+def link_tree(source: Path, target: Path) -> None:
+    """The same at once, for a tree of which one file is then replaced: the files are the source's own."""
+    shutil.copytree(source, target, symlinks=True, copy_function=os.link)
+
+
 def check_imports(tree: Path) -> None:
     """Fails unless Python, as the tests are run, imports the packages of this very tree."""
     program = f"import {', '.join(PACKAGES)}; print(*({', '.join(f'{name}.__file__' for name in PACKAGES)}))"
@@ -83,6 +88,7 @@ def mutate(tree: Path, mutant: Mutant) -> None:
     text = file.read_text()
     if (count := text.count(mutant.old)) != 1:
         raise ValueError(f"{mutant.name}: its text is {count} times in {mutant.file}")
+    file.unlink()  # it may be another tree's as well
     file.write_text(text.replace(mutant.old, mutant.new))
 
 
@@ -90,7 +96,7 @@ def report(mutant: Mutant, base: Path, folder: Path) -> bool:
     """Tries one mutant in a tree of its own and prints its line."""
     began = time.monotonic()
     tree = Path(tempfile.mkdtemp(dir=folder)) / "tree"
-    copy_tree(base, tree)
+    link_tree(base, tree)
     mutate(tree, mutant)
     said = "red"
     for test in mutant.tests:

@@ -18,7 +18,7 @@ from storage.crashpoints import CrashPoint
 from tests.agent.stage import PowerCut
 from tests.proof.hands import Hand, power_cut
 from tests.proof.invariants import Inspector
-from tests.proof.replies import AGENT, BETWEEN, DEADLY, SUMMARIES, SUMMARISED, told
+from tests.proof.replies import AGENT, BETWEEN, DEADLY, MUCH, SUMMARIES, SUMMARISED, told
 from tests.proof.world import World
 from tests.strict_endpoint import Answer
 
@@ -125,6 +125,14 @@ class Stories(RuleBasedStateMachine):
         for reply in replies:
             if not hand.ended:
                 self._answer(hand, reply)
+
+    @rule(worker=workers, hint=number)
+    @precondition(lambda self: self._has_work("queued"))
+    def fill_up(self, worker: int, hint: int) -> None:
+        """Steps whose results fill the context: the job is handed over to be compacted."""
+        hand = self._claim(AGENT_QUEUE, worker, hint, None)
+        while not hand.ended:
+            self._answer(hand, MUCH)
 
     @rule(queue=st.sampled_from((CONTEXT_QUEUE, SUMMARY)), worker=workers, hint=number)
     @precondition(lambda self: self._has_work("compressing", "pending"))

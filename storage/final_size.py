@@ -26,7 +26,9 @@ def final_size(
     )
     counted = (
         sa.select(sa.func.count())
-        .where(messages.c.job_id == jobs.c.id, jobs.c.visit_seq > 0, messages.c.seq >= jobs.c.visit_seq, in_view)
+        .where(
+            messages.c.job_id == jobs.c.id, jobs.c.visit_seq > 0, messages.c.seq >= jobs.c.visit_seq, in_view
+        )
         .correlate(jobs)
         .scalar_subquery()
     )

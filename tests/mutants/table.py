@@ -38,7 +38,7 @@ MUTANTS = (
         "storage/final_summaries.py",
         ".where(jobs.c.id == run.job_id, jobs.c.summary_run_id == run.run_id)",
         ".where(jobs.c.id == run.job_id)",
-        ("tests/inherit/test_final_summary.py::test_a_retry_voids_a_summary_that_is_being_written",),
+        ("tests/inherit/test_final_summary.py::test_a_retry_voids_a_summary_that_is_being_written[sqlite]",),
     ),
     Mutant(
         "fence of a new subtask",
@@ -343,8 +343,8 @@ MUTANTS = (
     Mutant(
         "pinned bytes",
         "storage/transcript.py",
-        'messages.c.kind.in_(("system", "head")))\n    kept',
-        'messages.c.kind.in_(("system",)))\n    kept',
+        'parts.append(sa.and_(pinned, messages.c.kind.in_(("system", "head"))))',
+        'parts.append(sa.and_(pinned, messages.c.kind.in_(("system",))))',
         ("tests/context/test_compaction.py::test_a_long_job_goes_on_after_a_compaction[sqlite]",),
     ),
     Mutant(

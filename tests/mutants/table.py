@@ -38,7 +38,7 @@ MUTANTS = (
         "storage/final_summaries.py",
         ".where(jobs.c.id == run.job_id, jobs.c.summary_run_id == run.run_id)",
         ".where(jobs.c.id == run.job_id)",
-        ("tests/inherit/test_final_summary.py::test_a_retry_voids_a_summary_that_is_being_written[sqlite]",),
+        ("tests/proof/test_guards.py::test_a_writer_that_lost_its_summary_writes_nothing",),
     ),
     Mutant(
         "fence of a new subtask",
@@ -147,7 +147,7 @@ MUTANTS = (
         "jobs/comments.py",
         '    values |= {"pending_call": None, "pending_question": None, "answer_due_at": None}\n',
         "",
-        ("tests/agent/test_ask.py::test_nobody_can_answer_twice[sqlite]",),
+        ("tests/jobs/test_comments.py::test_an_answer_during_a_pause_is_kept_for_the_resume[sqlite]",),
     ),
     # --- comments ---
     Mutant(

@@ -58,13 +58,15 @@ class Stories(RuleBasedStateMachine):
         chosen = self._rules_strategy
         chosen._enabled_rules_strategy = chosen.rules_strategy.filter(chosen.is_valid)
 
-    @initialize(limited=st.sampled_from((False, False, True)))
-    def begin(self, limited: bool) -> None:
-        """Every story has a job to tell of."""
+    @initialize(limited=st.sampled_from((False, False, True)), full=st.booleans())
+    def begin(self, limited: bool, full: bool) -> None:
+        """Every story has a job to tell of; in half of them its context is about to be compacted."""
         self.inspector = Inspector(self.world.db)
         self.words = 0
         self.roots = 0
         self.submit(thread=True, limited=limited, key=None, named=None, later=False, death=None)
+        if full:
+            self.fill_up(worker=0, hint=0)
 
     # --- people ---
 

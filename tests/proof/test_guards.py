@@ -11,6 +11,7 @@ from jobs.states import State
 from jobs.subtasks import SubtaskRequest, begin_subtask
 from storage.crashpoints import CrashPoint
 from storage.errors import DatabaseUnavailable, LeaseLost
+from storage.final_summaries import DONE, SummaryEnd, claim_summary, end_summary_if_run_owns
 from storage.records import RunRef
 from storage.runs import renew_leases
 from storage.subtasks import list_children
@@ -30,6 +31,20 @@ def test_a_run_that_lost_its_job_begins_no_subtask(stage: Stage) -> None:
         begin_subtask(stage.doors, lost, SubtaskRequest("c1", "A part."))
     assert not list_children(stage.doors.db, lost.job_id)
     assert stage.row(lost.job_id)["children_total"] == 0
+
+
+def test_a_writer_that_lost_its_summary_writes_nothing(stage: Stage) -> None:
+    """Another one writes it already; what the first one would leave is not what was asked of the second."""
+    db = stage.doors.db
+    job_id = factories.make_job(db, "succeeded", steps=1, summary_state="pending", summary_due_at=0.0)
+    assert claim_summary(db, "first", factories.WORKER, 60, job_id)
+    stage.expire()
+    stage.sweep()
+    assert claim_summary(db, "second", factories.WORKER, 60, job_id)
+    with pytest.raises(LeaseLost):
+        end_summary_if_run_owns(db, RunRef("first", job_id), SummaryEnd(DONE))
+    row = stage.row(job_id)
+    assert (row["summary_state"], row["summary_run_id"]) == ("pending", "second")
 
 
 def test_a_call_that_is_run_again_finds_the_subtask_that_it_began(stage: Stage) -> None:

@@ -200,7 +200,7 @@ MUTANTS = (
         "worker/heartbeat.py",
         '                runs[run_id].cancel.cancel("cancel")\n',
         "                pass\n",
-        ("tests/agent/test_bounds.py::test_a_cancel_beats_a_used_up_budget[sqlite]",),
+        ("tests/agent/test_bounds.py::test_a_cancel_during_a_model_call_aborts_it[sqlite]",),
     ),
     # --- subtasks ---
     Mutant(

@@ -26,6 +26,9 @@ from worker.decisions import UNREAD
 LOST, REPEATED, STUCK = "lost", "repeated", "stuck"
 CLOCKS = 1.0  # seconds by which two clocks of one machine, and a commit and its time, may differ
 NOTED = ("count", "mark")
+CANCELLING = (
+    "Error: not begun: this job is being cancelled."  # of a subtask; after a retry the job goes on without it
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,7 @@ def _late(effects: list[Effect], result: Message, evidence: Evidence) -> list[Ef
 
 
 def _is_unforeseen(result: Message) -> bool:
-    return result.is_error and result.content not in (INTERRUPTED, UNREAD)
+    return result.is_error and result.content not in (INTERRUPTED, UNREAD, CANCELLING)
 
 
 def _comments(record: JobRecord, note: Note, evidence: Evidence) -> Iterator[Fault]:
@@ -261,9 +264,9 @@ def _consumption(record: JobRecord, token: str, shown: bool) -> Iterator[Fault]:
 
 def _family(record: JobRecord, evidence: Evidence) -> Iterator[Fault]:
     """One child for each call that began one."""
-    spawned = sum(
-        call["name"] == "spawn_subtask" for message in record.messages for call in message.tool_calls or ()
-    )
+    calls = [call for message in record.messages for call in message.tool_calls or ()]
+    refused = {message.tool_call_id for message in record.messages if message.content == CANCELLING}
+    spawned = sum(call["name"] == "spawn_subtask" and call["id"] not in refused for call in calls)
     children = sum(other.row["parent_id"] == record.id for other in evidence.records.values())
     if children != spawned and record.row["state"] != State.CANCELLED:
         kind = REPEATED if children > spawned else LOST

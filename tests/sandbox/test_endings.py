@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -267,3 +268,28 @@ def test_a_fork_bomb_ends(
         assert outcome.ending is Ending.PROCESSES
     assert alive(mark) == []
     assert shell("echo still here").exit_code == 0
+
+
+@pytest.mark.parametrize("level", list(LEVELS))
+def test_a_failed_start_closes_no_descriptor_of_somebody_else(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that was closed twice would by the second time be another thread's file."""
+    shell = make_shell(level, tmp_path)
+    shell("true")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", full)
+    caught = None
+    try:
+        shell("true")
+    except SandboxUnavailable as error:
+        caught = error  # holds what had been made until then
+    assert caught is not None
+    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]
+    del caught
+    gc.collect()
+    for fd in others:
+        os.close(fd)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from worker.sandbox import seccomp
 from worker.sandbox.base import Caps, Level, SandboxUnavailable, Service
@@ -89,7 +90,8 @@ class Bwrap(CommandSandbox):
 
             for name, content in _ETC.items():
                 options = ["--ro-bind-data", file(content.encode()), f"/etc/{name}", *options]
-            report, told = os.pipe()
+            reader, told = os.pipe()
+            report = os.fdopen(reader, "rb")  # one owner: a number closed twice would be somebody else's
             cleanup.callback(os.close, told)
             options += ["--seccomp", file(_filter()), "--json-status-fd", str(told)]
             # By descriptor: arguments could be read in the sandbox, as those of process 1.
@@ -99,7 +101,7 @@ class Bwrap(CommandSandbox):
             try:
                 return _Running(spawn(command, pass_fds=[*inherited, told], service=service), report, group)
             except OSError:
-                os.close(report)
+                report.close()
                 raise
 
     def _options(self, workspace: Path, service: Service | None) -> list[str]:
@@ -134,7 +136,9 @@ class Bwrap(CommandSandbox):
 class _Running(Child):
     """bwrap itself, and the first process of the command's pid namespace, with which all of the others die."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int, group: ProcessGroup | None) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], report: BinaryIO, group: ProcessGroup | None
+    ) -> None:
         super().__init__(process, report, group)
         first = self.report.readline()
         # Process 1 is over only when the whole namespace is. Without one, bwrap failed and is over itself.

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from jobs.resolver import TEMPORARY_PREFIX
 from worker.sandbox import seccomp
@@ -105,7 +105,8 @@ class Unconfined(CommandSandbox):
             cleanup.callback(os.close, plan_fd)
             lifeline, held = os.pipe()
             cleanup.callback(os.close, lifeline)
-            report, told = os.pipe()
+            reader, told = os.pipe()
+            report = os.fdopen(reader, "rb")  # one owner: a number closed twice would be somebody else's
             cleanup.callback(os.close, told)
             inherited = [plan_fd, lifeline, told]
             command = [sys.executable, "-I", "-S", str(_LAUNCHER), *map(str, inherited)]
@@ -114,7 +115,7 @@ class Unconfined(CommandSandbox):
                 return _Running(spawn(command, pass_fds=inherited, service=service), report, group, held)
             except OSError:
                 os.close(held)
-                os.close(report)
+                report.close()
                 raise
 
     def _confinement(self, workspace: Path, folders: Sequence[Path]) -> dict[str, Any] | None:  # noqa: ARG002  Landlock needs them
@@ -168,7 +169,7 @@ class _Running(Child):
     """The launcher, and the pipe that keeps its command alive."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], report: int, group: ProcessGroup | None, lifeline: int
+        self, process: subprocess.Popen[bytes], report: BinaryIO, group: ProcessGroup | None, lifeline: int
     ) -> None:
         super().__init__(process, report, group)
         self._lifeline = lifeline

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from worker.cancel import CancelToken
 from worker.sandbox.base import Ending, Outcome, Service
@@ -95,11 +95,13 @@ def spawn(
 class Child:
     """The pipes of a sandbox's outermost program, and the report that it writes about the command's end."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int, group: ProcessGroup | None) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], report: BinaryIO, group: ProcessGroup | None
+    ) -> None:
         assert process.stdout is not None
         self._process = process
         self._group = group
-        self.report = os.fdopen(report, "rb")
+        self.report = report
         self.pid = process.pid
         self.output_fd = process.stdout.fileno()
         self.errors_fd = process.stderr.fileno() if process.stderr else None

@@ -328,9 +328,9 @@ MUTANTS = (
     ),
     Mutant(
         "a summary must make room",
-        "worker/context_run.py",
-        "    if not summary.text or smaller.tokens > plan.most_after:\n",
-        "    if not summary.text:\n",
+        "worker/summarising.py",
+        "            self._refuse_echo(text, conversation)\n",
+        "",
         (_NOT_SMALLER,),
     ),
     Mutant(

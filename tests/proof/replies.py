@@ -19,7 +19,7 @@ def call(name: str, **arguments: Any) -> Call:
     return Call(name, arguments)
 
 
-MUCH = calls(call("Act", n=600), call("Again", n=600))
+MUCH = calls(call("Act", n=250), call("Again", n=250))
 _todos = st.lists(st.sampled_from(("pending", "in_progress", "completed")), max_size=3).map(
     lambda states: call(
         "todo_write",

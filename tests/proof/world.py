@@ -46,13 +46,13 @@ WAITS = ("FIRST_BACKOFF", "LONGEST_BACKOFF", "LONGEST_WAIT")  # of jobs, summari
 SETTINGS: dict[str, Any] = {
     "lease_seconds": LONG,
     "slice_seconds": LONG,
-    "slice_steps": 5,
+    "slice_steps": 8,
     "max_attempts": 3,
     "max_subtasks": 3,
     "max_subtask_depth": 1,
     "context_window": 8000,
     "max_output_tokens": 500,
-    "context": {"compression": {"token_threshold": 2600, "keep_recent": 3, "min_to_compress": 2}},
+    "context": {"compression": {"token_threshold": 4000, "keep_recent": 3, "min_to_compress": 2}},
 }
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from jobs.cli import options, render
 from jobs.cli.context import opened_job
 from jobs.cli.text import to_json
-from jobs.context_view import read_context
 
 
 def context(job: options.JobId, json: options.Json = False) -> None:
     """Print what the model would see now. Every message of its next request, with estimated tokens."""
+    from jobs.context_view import read_context
+
     with opened_job(job) as (installation, job_id):
         view = read_context(installation, job_id)
     if json:

@@ -73,7 +73,8 @@ def test_a_hundred_jobs_of_four_submitters_on_two_workers(
     wait_until(finished, 500, "all jobs succeed")
 
     for job in list_jobs(installation, None, limit=JOBS + 1):
-        assert len(list_runs(installation.db, job.id)) == 1
+        runs = list_runs(installation.db, job.id)
+        assert len([run for run in runs if run["kind"] == "agent"]) == 1  # its summary may have begun
         ends = [event for event in list_events(installation, job.id) if event.to_state == State.SUCCEEDED]
         assert len(ends) == 1
         count = workspace_path(installation.settings.data_dir, job.id) / "output" / "count.txt"

@@ -225,10 +225,10 @@ def test_all_runs_are_given_back_though_the_database_fails_in_between(
     process.give_back_later("a claim that was never committed")
     failures = iter([None, DatabaseUnavailable("away again")])
 
-    def failing_once(*arguments: Any) -> None:
+    def failing_once(*arguments: Any) -> Any:
         if failure := next(failures, None):
             raise failure
-        give_back(*arguments)
+        return give_back(*arguments)
 
     monkeypatch.setattr(heartbeat_module, "give_back", failing_once)
     heartbeat = Heartbeat(process)

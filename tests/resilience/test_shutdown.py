@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.servers.redis import RedisServer
 from tests.servers.workers import CommandProcess
 from tests.waiting import wait_until
 from worker import slices
+from worker.endings import Ending
 from worker.job_run import JobRun
 from worker.process import WorkerProcess
 from worker.shutdown import Shutdown
@@ -194,16 +196,17 @@ def test_a_claim_that_had_begun_is_waited_for(
         assert stopping.wait(60)
         return run_store.claim_best(*arguments)  # type: ignore[arg-type]  # as given
 
-    def wait_for_stop(job: JobRun) -> None:
+    def wait_for_stop(job: JobRun) -> Ending:
         job.live.cancel.wait(60)
         stopped_by.append(job.live.cancel.reason)
         job.live.cancel.raise_if_cancelled()
+        raise AssertionError("it was not stopped")
 
     monkeypatch.setattr(slices, "claim_best", slow_claim)
-    monkeypatch.setattr(slices, "run_agent", wait_for_stop)
+    kind = replace(slices.AGENT, work=wait_for_stop)
     watchdog = Shutdown(process)
     watchdog.start()
-    slice_thread = threading.Thread(target=slices.run_slice, args=(process, job_id))
+    slice_thread = threading.Thread(target=slices.run_slice, args=(process, job_id, kind))
     slice_thread.start()
     assert claiming.wait(60)
 

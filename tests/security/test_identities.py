@@ -41,6 +41,7 @@ def _run(become: Become, home: Path, command: Sequence[str]) -> str:
     (home / "tmp").mkdir(mode=0o777)
     (home / "tmp").chmod(0o777)
     env = os.environ | {"HOME": str(home), "TMPDIR": str(home / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env.pop("CI", None)  # a level that this worker cannot have is left out: tests.security.guard judges that
     whole = become(command, home / "stage")
     ran = subprocess.run(whole, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]

@@ -7,21 +7,16 @@ or the agent did to them is mended then. A mirror that cannot be written is a li
 from __future__ import annotations
 
 import json
-import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from jobs.checklists import Checklists, current_checklists
-from jobs.errors import FileRejected, NotFound
 from jobs.pieces.model import ENDINGS
-from jobs.resolver import open_workspace, replacing
 from jobs.views import iso
 from storage import jobs as job_store
 from storage.records import HistoryEvent
 from worker.job_run import JobRun
-
-log = logging.getLogger(__name__)
+from worker.keeping import keep_file
 
 
 def mirror_instruction(job: JobRun, path: str) -> None:
@@ -55,12 +50,4 @@ def _line(event: HistoryEvent, told: str) -> dict[str, Any]:
 
 
 def _write(job: JobRun, path: str, text: str) -> None:
-    try:
-        root_fd = open_workspace(job.workspace)
-        try:
-            with replacing(root_fd, path) as file:
-                file.write(text.encode())
-        finally:
-            os.close(root_fd)
-    except (OSError, FileRejected, NotFound) as error:
-        log.warning("job %s: %s was not written: %s", job.job_id, path, error)
+    keep_file(job.workspace, job.job_id, path, text)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from jobs.errors import FileRejected, NotFound
-from jobs.resolver import open_workspace, replacing
+from worker.keeping import keep_file
 from worker.tools.base import ToolContext
 
 log = logging.getLogger(__name__)
@@ -21,17 +19,7 @@ _IN_MEMORY = 1 << 18
 def spill(text: str, context: ToolContext) -> str | None:
     """Writes a result into the workspace; returns its path there, None where it cannot be written."""
     path = f"logs/results/{context.call_id}.txt"
-    try:
-        root_fd = open_workspace(context.workspace)
-        try:
-            with replacing(root_fd, path) as file:
-                file.write(text.encode())
-        finally:
-            os.close(root_fd)
-    except (OSError, FileRejected, NotFound) as error:
-        log.warning("job %s: %s was not written: %s", context.job_id, path, error)
-        return None
-    return path
+    return path if keep_file(context.workspace, context.job_id, path, text) else None
 
 
 class Spool:

@@ -19,6 +19,7 @@ from storage.fenced_update import LIMITS, update_if_run_owns
 from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.images import add_images
+from storage.live import drop_live
 from storage.models import comments, jobs, messages, runs, tool_calls
 from storage.parents import child_ended
 from storage.plans import add_plan
@@ -66,6 +67,10 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
             add_summary(
                 conn, run.job_id, checkpoint.summary, number, visit=row.visit, now=now, message=written[0]
             )
+        if checkpoint.inbox_seen is not None and row.inbox_total:
+            _mark_delivered(conn, run, checkpoint.inbox_seen, row)
+        if checkpoint.ends_live:
+            drop_live(conn, run.job_id)
         if checkpoint.remark is not None:
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
@@ -198,6 +203,16 @@ def _all_events(checkpoint: Checkpoint) -> list[NewEvent]:
     source = move.sources[0] if len(move.sources) == 1 else None
     data = {"reason": move.reason, **(move.reason_data or {})}
     return [*checkpoint.events, NewEvent(move.event, "worker", source, move.target, data)]
+
+
+def _mark_delivered(conn: Connection, run: RunRef, number: int, row: Row[Any]) -> None:
+    """The next step is the first that knows of these comments."""
+    shown_with = row.total_messages or None
+    conn.execute(
+        sa.update(comments)
+        .where(comments.c.job_id == run.job_id, comments.c.number <= number, comments.c.seen_step.is_(None))
+        .values(seen_seq=shown_with, seen_step=row.steps + 1)
+    )
 
 
 def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Row[Any]) -> None:

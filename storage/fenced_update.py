@@ -35,6 +35,7 @@ _RETURNED = (
     jobs.c.cancel_requested,
     jobs.c.parent_id,
     jobs.c.children_total,
+    jobs.c.steps,
     *LIMITS,
 )
 

@@ -68,6 +68,17 @@ def mask(text: str) -> str:
     return text
 
 
+def mask_growing(text: str) -> str:
+    """`mask` for the beginning of a text that goes on: an end that may be the beginning of a secret is left out."""
+    masked = mask(text)
+    longest = max(map(len, _forms), default=1)
+    for start in range(max(len(masked) - longest + 1, 0), len(masked)):
+        end = masked[start:]
+        if any(form.startswith(end) for form in _forms):
+            return masked[:start]
+    return masked
+
+
 def holds_secret(text: str) -> bool:
     """Does a registered secret stand in it?"""
     return any(form in text for form in _forms)

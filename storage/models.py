@@ -207,6 +207,12 @@ comments = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("answers_call", sa.Text),  # the parked call that this comment answers
+    sa.Column(
+        "seen_seq", sa.Integer
+    ),  # of the message that it was shown with; null: not yet, or nobody noted
+    sa.Column(
+        "seen_step", sa.Integer
+    ),  # the step at which it was delivered; null: it is unread, 0: nobody noted
     sa.CheckConstraint("kind IN ('comment', 'question', 'result')", name="kind_known"),
 )
 
@@ -299,6 +305,19 @@ plans = sa.Table(
     sa.Column("plan_type", sa.Text, nullable=False),
     sa.Column("plan_content", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
+)
+
+# Jobs that somebody looks at now: their workers tell what a reply says while it is written.
+watches = sa.Table("watches", metadata, _job_key(), sa.Column("until", sa.Double, nullable=False))
+
+live_replies = sa.Table(
+    "live_replies",
+    metadata,
+    _job_key(),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("seq", sa.Integer, nullable=False),  # of the message that it becomes
+    sa.Column("data", Json, nullable=False),
+    sa.Column("told_at", sa.Double, nullable=False),
 )
 
 # What a model was shown: the bytes as they are sent, so that every later request has the same prefix.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from storage.engine import Database
-from storage.models import TERMINAL_STATES, jobs, tool_calls
+from storage.live import IS_LIVE
+from storage.models import TERMINAL_STATES, jobs, live_replies, tool_calls
 from storage.text import clean_text
 
 
@@ -19,6 +20,7 @@ class Progress:
     event_seq: int
     message_seq: int
     state: str
+    live_at: float = 0.0  # when its worker last told of the reply that is being written; 0: none is told of
 
     @property
     def ended(self) -> bool:
@@ -27,10 +29,13 @@ class Progress:
 
 def progress_of(db: Database, job_ids: Collection[str]) -> dict[str, Progress]:
     """The progress of those of the jobs that exist, in one query."""
-    statement = sa.select(jobs.c.id, jobs.c.event_seq, jobs.c.total_messages, jobs.c.state)
+    columns = (jobs.c.id, jobs.c.event_seq, jobs.c.total_messages, jobs.c.state, live_replies.c.told_at)
+    statement = sa.select(*columns).join_from(jobs, live_replies, IS_LIVE, isouter=True)
     with db.read() as conn:
         rows = conn.execute(statement.where(jobs.c.id.in_(job_ids)))
-        return {row.id: Progress(row.event_seq, row.total_messages, row.state) for row in rows}
+        return {
+            row.id: Progress(row.event_seq, row.total_messages, row.state, row.told_at or 0.0) for row in rows
+        }
 
 
 @dataclass(frozen=True, slots=True)

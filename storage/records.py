@@ -219,6 +219,7 @@ class Checkpoint:
     expect_inbox: int | None = None  # refuse (InboxChanged) if more comments than this have arrived
     expect_children: bool = False  # refuse (NoOpenChildren) if every child has ended
     values: dict[str, Any] = field(default_factory=dict)  # further columns of the job
+    ends_live: bool = False  # something was told of the reply while it was written: see storage.live
     begins_visit: bool = False  # the first message is the visit's system message
     move: Move | None = None
 
@@ -247,6 +248,8 @@ class Comment:
     text: str
     created_at: float
     answers_call: str | None = None
+    seen_seq: int | None = None  # of the message that it was shown with
+    seen_step: int | None = None  # the step at which the agent had it; None: unread, 0: nobody noted
 
 
 @dataclass(frozen=True, slots=True)

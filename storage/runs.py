@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.history import append_events
-from storage.models import jobs, runs
+from storage.models import jobs, runs, watches
 from storage.records import NewEvent, RunRef
 
 SUSPECT_ATTEMPTS = 1  # a job whose run died continues with no other such job in its process
@@ -138,18 +138,24 @@ class Wishes:
 
     pause: bool
     cancel: bool
+    watched: bool = False  # somebody looks at the job now
 
 
 def read_wishes(db: Database, run_ids: Sequence[str]) -> dict[str, Wishes]:
-    """Pause and cancel requests of the given runs' jobs, in one query. A run that lost its job is missing."""
+    """Pause and cancel requests of the given runs' jobs, and whether they are watched, in one query.
+
+    A run that lost its job is missing.
+    """
+    watched = sa.func.coalesce(watches.c.until > wall_clock(), sa.false()).label("watched")
     with db.read() as conn:
         rows = conn.execute(
-            sa.select(runs.c.id, jobs.c.pause_requested, jobs.c.cancel_requested)
+            sa.select(runs.c.id, jobs.c.pause_requested, jobs.c.cancel_requested, watched)
             .join_from(runs, jobs, jobs.c.id == runs.c.job_id)
+            .join(watches, watches.c.job_id == jobs.c.id, isouter=True)
             .where(sa.or_(jobs.c.run_id == runs.c.id, jobs.c.summary_run_id == runs.c.id))
             .where(runs.c.id.in_(run_ids))  # by two primary keys: jobs has no index on run_id
         )
-        return {row.id: Wishes(row.pause_requested, row.cancel_requested) for row in rows}
+        return {row.id: Wishes(row.pause_requested, row.cancel_requested, bool(row.watched)) for row in rows}
 
 
 def find_run(db: Database, run_id: str) -> RunRef | None:

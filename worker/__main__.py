@@ -19,6 +19,7 @@ from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
 from storage.masking import register_secrets
 from worker.app import consume, stop_consuming
+from worker.drafts import DraftTeller
 from worker.heartbeat import Control, Heartbeat, LeaseWatch
 from worker.process import WorkerProcess
 from worker.sandbox.base import Level, Sandbox, SandboxUnavailable
@@ -72,6 +73,7 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
     shutdown = Shutdown(process)
     heartbeat, watch = Heartbeat(process), LeaseWatch(process)
     control, sweep = Control(process), Sweep(process)
+    drafts = DraftTeller(process)
     process.mcp.start(on_change=process.register)
     process.register()
 
@@ -81,12 +83,12 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         if options.with_parent:
             tell_ready(process.name)
 
-    threads: list[threading.Thread] = [heartbeat, watch, control, sweep, shutdown, process.hooks]
+    threads: list[threading.Thread] = [heartbeat, watch, control, drafts, sweep, shutdown, process.hooks]
     for thread in threads:
         thread.start()
     exit_code = consume(process, options.log_level, on_ready=ready, on_shutdown=shutdown.request)
     process.stopping.set()
-    for stoppable in (sweep, process.hooks, control, watch, heartbeat):
+    for stoppable in (sweep, process.hooks, drafts, control, watch, heartbeat):
         stoppable.stop()
     process.mcp.stop()
     finish(process)

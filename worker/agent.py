@@ -129,6 +129,7 @@ def take_step(job: JobRun) -> Ending | None:
         step=job.row["steps"] + 1,
         form=job.marks.form,
         expected_tokens=job.size.tokens,
+        draft=job.begin_draft(),
     )
     try:
         reply = job.process.ask(request, job.live.cancel, job.ref)

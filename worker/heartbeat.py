@@ -101,7 +101,7 @@ class LeaseWatch(threading.Thread):
 
 
 class Control(threading.Thread):
-    """Reads pause and cancel requests of all runs of the process, and the endpoints in cooldown."""
+    """Reads pause and cancel requests of all runs of the process, who watches, and the endpoints in cooldown."""
 
     def __init__(self, process: WorkerProcess) -> None:
         super().__init__(name="control", daemon=True)
@@ -135,5 +135,6 @@ class Control(threading.Thread):
             runs[run_id].cancel.cancel("lease_lost")
         for run_id, wishes in wished.items():
             runs[run_id].pause = wishes.pause
+            runs[run_id].watched = wishes.watched
             if wishes.cancel:
                 runs[run_id].cancel.cancel("cancel")

@@ -17,6 +17,7 @@ from storage.records import Checkpoint, Committed, Message, Paid, RunRef
 from storage.spending import charge_if_run_owns
 from storage.text import clean_json
 from worker.accounting import Marks, Size, marks_of, size_columns, size_of
+from worker.drafts import Draft
 from worker.fallback import candidates_of, pick
 from worker.live import LiveRun
 from worker.model.profiles import Profile
@@ -157,6 +158,11 @@ class JobRun:
         """Tells the endpoint which conversation a request belongs to."""
         return f"{self.job_id}/{self.row['visit']}/{self.row['epoch']}"
 
+    def begin_draft(self) -> Draft:
+        """Where the reply that comes next can be read while it is written; the next commit ends it."""
+        draft = self.live.draft = Draft(self.rows[-1].seq + 1)
+        return draft
+
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Commits a checkpoint of this run and takes it over into the view. Raises as `commit_if_run_owns`."""
         now = time.monotonic()
@@ -165,9 +171,12 @@ class JobRun:
             checkpoint.move.steps = self.committed_steps + checkpoint.steps
             checkpoint.move.forgives_attempts = bool(checkpoint.move.steps) or checkpoint.summary is not None
         self.account(checkpoint)
+        self.live.draft = None
+        checkpoint.ends_live = self.live.told
         checkpoint.values = clean_json(checkpoint.values)  # so that the view is what the database holds
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
+        self.live.told = False
         if committed.woken_parent is not None:
             self.process.wake(committed.woken_parent)
         self._take_over(checkpoint, committed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from storage.records import RunRef
 from worker.cancel import CancelToken
+from worker.drafts import Draft
 
 
 @dataclass(slots=True)
@@ -21,6 +22,9 @@ class LiveRun:
     )  # its lease is surely ours for one lease from then
     cancel: CancelToken = field(default_factory=CancelToken)
     pause: bool = False
+    watched: bool = False  # somebody looks at the job now
+    draft: Draft | None = None  # the reply that its model is writing
+    told: bool = False  # of the draft, since the last commit
 
 
 class LiveRuns:

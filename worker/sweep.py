@@ -23,6 +23,7 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import wall_clock
 from storage.errors import JobNotFound, StorageError
 from storage.jobs import LockedJob, job_tx, overdue_questions
+from storage.live import clear_live
 from storage.records import NewEvent, RunRef
 from storage.runs import count_live_runs, end_run_if_expired, expired_runs, take_unwoken_jobs
 from storage.subtasks import cascades_pending
@@ -125,7 +126,8 @@ class Calm:
 
 def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) -> None:
     """One round: requeues what dead runs held, cancels forgotten subtasks, answers questions whose time is over,
-    has the calls of hooks made that nobody made, wakes due jobs that nobody was told of.
+    has the calls of hooks made that nobody made, clears away what was told of replies that will not come, wakes due jobs
+    that nobody was told of.
     """
     if calm():
         for run in expired_runs(process.db, AT_ONCE):
@@ -140,6 +142,7 @@ def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) 
                 process.wake(job_id)
     sweep_followers(process, AT_ONCE)
     process.hooks.wake()
+    clear_live(process.db)
     wake_forgotten(process)
 
 

@@ -108,7 +108,7 @@ class Chunks:
             self._kept_bytes -= len(oldest.body) + _ENTRY_BYTES
 
 
-def encoded(kind: str, place: Place, data: dict[str, Any]) -> bytes:
+def encoded(kind: str, place: Place, data: dict[str, Any] | None) -> bytes:
     """One event as it is sent."""
     return ServerSentEvent(json.dumps(data), event=kind, id=str(place), sep="\n").encode()
 

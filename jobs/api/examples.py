@@ -63,6 +63,8 @@ COMMENT: Example = {
     "text": "Use the second table.",
     "created_at": _AT,
     "answers_call": None,
+    "seen_seq": 7,
+    "seen_step": 3,
 }
 MESSAGE: Example = {
     "seq": 3,

@@ -30,14 +30,16 @@ class Teller(Protocol):
         """The last event: the job has ended, and all was told."""
 
 
-def stream(watcher: Watcher, job_id: str, token_id: str, teller: Teller) -> Response:
-    """The answer that follows the job to its end, or until the credential no longer holds."""
+def stream(watcher: Watcher, job_id: str, token_id: str, teller: Teller, *, live: bool = False) -> Response:
+    """The answer that follows the job to its end, or until the credential no longer holds; `live` see Watcher."""
     # The heartbeats are ours: the library's could fall between two pieces of one event.
-    return EventSourceResponse(_followed(watcher, job_id, token_id, teller), ping=0)
+    return EventSourceResponse(_followed(watcher, job_id, token_id, teller, live=live), ping=0)
 
 
-async def _followed(watcher: Watcher, job_id: str, token_id: str, teller: Teller) -> AsyncIterator[bytes]:
-    async with watcher.watching(job_id, token_id) as watch:
+async def _followed(
+    watcher: Watcher, job_id: str, token_id: str, teller: Teller, *, live: bool
+) -> AsyncIterator[bytes]:
+    async with watcher.watching(job_id, token_id, live=live) as watch:
         told: Progress | None = None
         while True:
             try:

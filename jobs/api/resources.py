@@ -133,6 +133,10 @@ class Comment(BaseModel):
     text: str
     created_at: datetime
     answers_call: str | None
+    seen_seq: int | None = Field(description="of the message that the agent was shown it with; null: not yet")
+    seen_step: int | None = Field(
+        description="the first step that knew it; null: it is unread, 0: shown before this was noted"
+    )
 
 
 class Message(BaseModel):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
@@ -26,7 +26,7 @@ _STREAM = {
         "required": ["id", "event", "data"],
         "properties": {
             "id": {"type": "string", "pattern": r"^[0-9]{1,9}-[0-9]{1,9}$"},
-            "event": {"enum": ["history", "message", "end"]},
+            "event": {"enum": ["history", "message", "live", "end"]},
             "data": {"type": "string", "contentMediaType": "application/json"},
         },
     },
@@ -47,14 +47,18 @@ async def stream_events(
         Annotated[str, Field(pattern=PLACE)] | SkipJsonSchema[None],
         Header(description="the id of the last event that arrived"),
     ] = None,
+    live: Annotated[bool, Query(description="also what the model is writing now")] = False,
 ) -> Response:
     """History (`event: history`) and transcript (`event: message`) as they are committed, from the beginning.
 
+    With `live`, also the reply that is being written (`event: live`): the newest of them counts, and null takes it back.
     Ends with `event: end` when the job has ended and all was told; without it, when the token is revoked.
     """
     place = Place(*map(int, last_event_id.split("-"))) if last_event_id else Place()
     watcher: Watcher = request.app.state.watcher
-    return stream(watcher, job.id, principal_of(request).token_id, _Records(watcher, job.id, place))
+    return stream(
+        watcher, job.id, principal_of(request).token_id, _Records(watcher, job.id, place, live), live=live
+    )
 
 
 @dataclass(slots=True)
@@ -64,6 +68,8 @@ class _Records:
     watcher: Watcher
     job_id: str
     place: Place
+    live: bool
+    told_live: float = 0.0
 
     async def news(self, progress: Progress, watch: Watch) -> AsyncIterator[bytes]:
         while not self.place.reached(progress) and not watch.over:
@@ -73,6 +79,10 @@ class _Records:
             for piece in chunk.pieces():
                 yield piece
             self.place = chunk.end
+        if self.live and progress.live_at != self.told_live and not watch.over:
+            written = await self.watcher.live(self.job_id)
+            self.told_live = progress.live_at
+            yield encoded("live", self.place, written)
 
     def end(self, progress: Progress) -> bytes:
         return encoded("end", self.place, {"state": progress.state})

@@ -13,10 +13,13 @@ import pytest
 
 from jobs.api import chunks, following
 from jobs.api.tokens import create_token, revoke
+from storage import live
 from storage.models import TERMINAL_STATES
 from storage.records import NewEvent, RunRef
+from storage.runs import read_wishes
 from tests import factories
 from tests.api.conftest import Api, Client, problem, serving
+from tests.waiting import wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,29 @@ def streaming(client: Client, job_id: str, after: str | None = None) -> Iterator
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         yield _parsed(answer.iter_lines())
+
+
+def test_who_asks_for_it_is_told_what_is_being_written(api: Api) -> None:
+    """As it grows, and that it is over; others are not told, and make no worker tell."""
+    run = factories.running_job(api.db)
+    with (
+        api.client().stream("GET", f"/api/jobs/{run.job_id}/events") as plain,
+        api.client().stream("GET", f"/api/jobs/{run.job_id}/events", params={"live": "true"}) as answer,
+    ):
+        stream = _parsed(answer.iter_lines())
+        assert next(stream).kind == "history"
+        wait_until(
+            lambda: read_wishes(api.db, [run.run_id])[run.run_id].watched,
+            reason="the worker hears of the watcher",
+        )
+        for text in ("Hel", "Hello"):
+            live.tell_live_if_run_owns(api.db, run, 1, {"text": text})
+            told = next(stream)
+            assert (told.kind, told.id, told.data) == ("live", "1-0", {"seq": 1, "text": text})
+        _end(api, run)
+        kinds = [sent.kind for sent in stream]
+        assert kinds == ["message", "history", "live", "end"]
+        assert [sent.kind for sent in _parsed(plain.iter_lines())] == ["history", "message", "history", "end"]
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[Sent]:

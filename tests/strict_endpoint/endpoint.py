@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +18,7 @@ from tests.strict_endpoint.minds import (
     HttpFailure,
     Mind,
     Raw,
+    Reply,
     StreamFailure,
     error_body,
 )
@@ -40,10 +40,12 @@ ANY = "*"
 
 
 class Gate:
-    """Calls of some labels wait here, after their request was checked, until the test lets them go."""
+    """Calls of some labels wait here until the test lets them go: after their request was checked, or after so many
+    chunks of their answer."""
 
-    def __init__(self, labels: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, labels: str, loop: asyncio.AbstractEventLoop, after_chunks: int | None = None) -> None:
         self.labels = labels
+        self.after_chunks = after_chunks
         self._loop = loop
         self._opened = asyncio.Event()
         self._changed = threading.Condition()
@@ -141,9 +143,9 @@ class StrictEndpoint:
 
     # Controls, callable from any thread
 
-    def hold(self, labels: str = ANY) -> Gate:
-        """Hold calls of these labels until the gate is released."""
-        gate = Gate(labels, self._loop)
+    def hold(self, labels: str = ANY, after_chunks: int | None = None) -> Gate:
+        """Hold calls of these labels, before or within their answer, until the gate is released."""
+        gate = Gate(labels, self._loop, after_chunks)
         self._gates.append(gate)
         return gate
 
@@ -273,8 +275,7 @@ class StrictEndpoint:
             chat = self._checked(request, label, number)
         except Refused as refusal:
             return await self._send(writer, self._refusal(refusal, label))
-        for gate in [gate for gate in self._gates if fnmatchcase(label, gate.labels)]:
-            await gate.pass_through()
+        await self._pass_gates(label, None)
         for labels, seconds in self._delays.items():
             if fnmatchcase(label, labels):
                 await asyncio.sleep(seconds)
@@ -289,7 +290,12 @@ class StrictEndpoint:
         await asyncio.sleep(answer.delay)
         if not chat.body.get("stream"):
             return await self._send(writer, http1.whole(200, whole_completion(chat, answer)))
-        return await self._stream(writer, chunks(chat, answer), failure)
+        return await self._stream(writer, chat, answer, failure)
+
+    async def _pass_gates(self, label: str, sent: int | None) -> None:
+        for gate in list(self._gates):
+            if gate.after_chunks == sent and fnmatchcase(label, gate.labels):
+                await gate.pass_through()
 
     def _checked(self, request: http1.HttpRequest, label: str, number: int) -> ChatRequest:
         """The request, if no rule refuses it. Raises Refused."""
@@ -348,10 +354,11 @@ class StrictEndpoint:
         return await self._send(writer, http1.END_OF_CHUNKS)
 
     async def _stream(
-        self, writer: asyncio.StreamWriter, events: Iterator[bytes], failure: StreamFailure | None
+        self, writer: asyncio.StreamWriter, chat: ChatRequest, reply: Reply, failure: StreamFailure | None
     ) -> bool:
         writer.write(http1.stream_head("text/event-stream"))
-        for sent, event in enumerate(events):
+        for sent, event in enumerate(chunks(chat, reply)):
+            await self._pass_gates(chat.label, sent)
             if failure is not None and sent == failure.after_chunks:
                 return await self._break_off(writer, failure.ending)
             writer.write(http1.chunk(event))

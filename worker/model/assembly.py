@@ -107,6 +107,12 @@ class ReplyBuilder:
             reasoning={name: _joined(parts) for name, parts in self._reasoning.items()} or None,
         )
 
+    def so_far(self) -> tuple[str, str, list[tuple[str, str]]]:
+        """Text, reasoning and calls (name, arguments) as far as they have come. From any thread, while pieces arrive."""
+        thoughts = [part for parts in list(self._reasoning.values()) for part in list(parts)]
+        calls = [(call.name, "".join(call.arguments)) for call in list(self._calls)]
+        return "".join(self._content), "".join(part for part in thoughts if isinstance(part, str)), calls
+
     def _has_anything(self) -> bool:
         return bool(self._content or self._calls or self._refusal or self._reasoning)
 

@@ -144,6 +144,8 @@ class OpenAIModel:
     async def _call(self, request: ModelRequest, body: bytes) -> ModelReply:
         builder = ReplyBuilder(self.endpoint.origin, request.model)
         answered = False
+        if request.draft is not None:
+            request.draft.begin(builder.so_far)
         try:
             async with (
                 asyncio.timeout(self.endpoint.total_timeout) as deadline,

@@ -11,6 +11,7 @@ from worker.model.rules import Rules
 
 if TYPE_CHECKING:
     from worker.cancel import CancelToken
+    from worker.drafts import Draft
 
 __all__ = ["Model", "ModelError", "ModelErrorKind", "ModelReply", "ModelRequest", "ToolCall", "Usage"]
 
@@ -62,7 +63,8 @@ class ModelRequest:
     """One Chat Completions request. `label` is "job/visit/epoch"; messages are sent as they stand.
 
     `form` is the one in which the epoch's earlier messages went out; None where none did. `rules` decide the optional
-    members; `tape`, where there is one, hears the bytes of both directions.
+    members; `tape`, where there is one, hears the bytes of both directions; `draft` is where the reply can be read while
+    it is written.
     """
 
     model: str
@@ -75,6 +77,7 @@ class ModelRequest:
     expected_tokens: int = 0  # about what the call takes, where an endpoint is limited by tokens
     rules: Rules = field(default_factory=Rules)
     tape: Tape | None = field(default=None, compare=False)
+    draft: Draft | None = field(default=None, compare=False)
 
 
 class Tape(Protocol):

@@ -136,6 +136,11 @@ def list_jobs(
     return [view_of(row, unserved) for row in rows]
 
 
+def queue_without_workers(installation: Installation, row: Mapping[str, Any]) -> str | None:
+    """The queue that a job's row waits for, where no worker has served it for ten seconds."""
+    return QUEUE_OF_STATE[State(row["state"])] if _unserved(installation, [row]) else None
+
+
 def _unserved(installation: Installation, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """The ids of those jobs that wait, for more than ten seconds, for a queue that no worker serves.
 

@@ -26,6 +26,7 @@ from jobs.resolver import (
     shorten,
     split_path,
 )
+from jobs.starts import forget_start, keep_start
 
 FOLDERS = ("input", "output", "logs")
 MOST_LISTED = 200
@@ -107,6 +108,7 @@ def create_workspace(
             _fsync_folder(Path(folder))
         if final.exists():
             raise FileRejected(f"job {job_id} has a workspace already")
+        keep_start(data_dir, job_id, partial)
         partial.rename(final)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -118,6 +120,7 @@ def create_workspace(
 def remove_workspace(data_dir: Path, job_id: str) -> bool:
     """Delete the workspace with all it holds, following no link; False if there was none."""
     path = workspace_path(data_dir, job_id)
+    forget_start(data_dir, job_id)
     try:
         shutil.rmtree(path)
     except FileNotFoundError:

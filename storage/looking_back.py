@@ -66,6 +66,18 @@ def comments_numbered(db: Database, job_id: str, numbers: Collection[int]) -> li
     return found
 
 
+def comments_seen_with(db: Database, job_id: str, seqs: Collection[int]) -> list[Comment]:
+    """The comments that were delivered with these messages."""
+    statement = (
+        sa.select(comments)
+        .where(comments.c.job_id == job_id, comments.c.seen_seq.between(min(seqs), max(seqs)))
+        .order_by(comments.c.number)
+    )
+    with db.read() as conn:
+        found = [Comment(**row) for row in conn.execute(statement).mappings()]
+    return [comment for comment in found if comment.seen_seq in seqs]
+
+
 def calls_of_messages(
     db: Database, job_id: str, seqs: Collection[int], call_ids: Collection[str]
 ) -> list[CallRow]:

@@ -115,6 +115,19 @@ def list_descendants(db: Database, job_id: str) -> list[JobRow]:
         return [row._asdict() for row in conn.execute(sa.select(family))]
 
 
+def list_family(db: Database, job_id: str, limit: int) -> list[JobRow]:
+    """Children, their children and so on, a parent before its children: whole rows, the first `limit` of them."""
+    first = sa.select(jobs.c.id, jobs.c.depth).where(jobs.c.parent_id == job_id)
+    family = first.cte("family", recursive=True)
+    family = family.union_all(
+        sa.select(jobs.c.id, jobs.c.depth).join(family, jobs.c.parent_id == family.c.id)
+    )
+    statement = sa.select(jobs).join(family, jobs.c.id == family.c.id)
+    with db.read() as conn:
+        rows = conn.execute(statement.order_by(jobs.c.depth, jobs.c.id).limit(limit))
+        return [row._asdict() for row in rows]
+
+
 def cascades_pending(db: Database, limit: int) -> list[str]:
     """Cancelled jobs, and those about to be, whose canceller may have died before it reached all children."""
     with db.read() as conn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -44,6 +45,15 @@ def list_summaries(db: Database, job_id: str, after: int = 0, limit: int | None 
         .where(summaries.c.job_id == job_id, summaries.c.number > after)
         .order_by(summaries.c.number)
         .limit(limit)
+    )
+    with db.read() as conn:
+        return [Summary(**row) for row in conn.execute(statement).mappings()]
+
+
+def summaries_of_messages(db: Database, job_id: str, seqs: Collection[int]) -> list[Summary]:
+    """Those that stand in the transcript as these messages."""
+    statement = sa.select(summaries).where(
+        summaries.c.job_id == job_id, summaries.c.message_seq.in_(list(seqs))
     )
     with db.read() as conn:
         return [Summary(**row) for row in conn.execute(statement).mappings()]

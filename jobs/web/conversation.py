@@ -16,12 +16,13 @@ from jobs.installation import Installation
 from jobs.pieces.model import ABORT, ASK, COMPLETE, WAIT_SUBTASKS
 from jobs.web.safe_text import clipped
 from storage import jobs as store
-from storage import looking_back
+from storage import looking_back, summaries
 from storage.observing import CallRow
-from storage.records import Comment, HistoryEvent, Message
+from storage.records import Comment, HistoryEvent, Message, Summary
 
 PAGE = 80
 _FEW = 20
+REPLACED = 60
 _MOST_PARTS = 5
 TRANSITION = "transition"
 _TOLD_BY_OTHERS = frozenset(
@@ -78,6 +79,16 @@ def newest(installation: Installation, job_id: str, before: tuple[int, int] | No
     return part
 
 
+def replaced(installation: Installation, job_id: str, summary: Summary, before: int | None) -> Part:
+    """What a summary stands for, from its end or from before a message on: turns only, a bounded part."""
+    last = summary.last_seq + 1 if before is None else min(before, summary.last_seq + 1)
+    rows = looking_back.messages_before(installation.db, job_id, last, REPLACED)[::-1]
+    kept = [row for row in rows if row.seq >= summary.first_seq]
+    first = kept[0].seq if kept and kept[0].seq > summary.first_seq else 1
+    items = [item for item in items_of(installation, job_id, kept) if not item.update]
+    return Part(items, (1, first), (0, kept[-1].seq if kept else 0))
+
+
 def _part(installation: Installation, job_id: str, before: tuple[int, int] | None) -> Part:
     db = installation.db
     before_event, before_message = before or (None, None)
@@ -87,7 +98,9 @@ def _part(installation: Installation, job_id: str, before: tuple[int, int] | Non
     merged = list(heapq.merge(*both, key=when, reverse=True))[:PAGE]
     first = (_oldest(events, merged), _oldest(messages, merged))
     last = (events[0].seq if events else 0, messages[0].seq if messages else 0)
-    return Part(items_of(installation, job_id, merged[::-1]), first, last)
+    items = items_of(installation, job_id, merged[::-1])
+    # A comment is read with what became of it: its delivery is news only to who shows it already.
+    return Part([item for item in items if not (item.update and item.kind == "comment")], first, last)
 
 
 def _oldest(
@@ -125,6 +138,16 @@ class _Related:
         numbers = {_number(event) for event in events if event.kind == "comment"}
         found = looking_back.comments_numbered(db, job_id, numbers) if numbers else []
         self.comments: dict[int, Comment] = {comment.number: comment for comment in found}
+        prompts = {row.seq for row in messages if row.role != "assistant"}
+        delivered = looking_back.comments_seen_with(db, job_id, prompts) if prompts else []
+        self.delivered: dict[int, list[Comment]] = {}
+        for comment in delivered:
+            self.delivered.setdefault(comment.seen_seq or 0, []).append(comment)
+        compacted = {row.seq for row in messages if row.kind == "summary"}
+        self.summaries = {
+            summary.message_seq: summary
+            for summary in (summaries.summaries_of_messages(db, job_id, compacted) if compacted else [])
+        }
         submitted = any(event.kind == "submit" for event in events)
         self.instruction = store.get_inputs(db, job_id)[0] if submitted else ""
 
@@ -138,6 +161,10 @@ def _number(event: HistoryEvent) -> int:
 
 
 def _items(row: HistoryEvent | Message, related: _Related) -> Iterator[Item]:
+    if isinstance(row, Message):
+        for comment in related.delivered.get(row.seq, []):
+            if comment.kind == "comment":
+                yield _comment_item(comment, update=True)
     if isinstance(row, HistoryEvent):
         yield from _of_event(row, related)
     elif row.role == "assistant":
@@ -147,7 +174,7 @@ def _items(row: HistoryEvent | Message, related: _Related) -> Iterator[Item]:
         if call is not None and call.message_seq not in related.here:
             yield _call_item(call, related, row.created_at, update=True)
     else:
-        yield from _of_prompt(row)
+        yield from _of_prompt(row, related)
 
 
 def _of_event(event: HistoryEvent, related: _Related) -> Iterator[Item]:
@@ -158,9 +185,13 @@ def _of_event(event: HistoryEvent, related: _Related) -> Iterator[Item]:
     elif event.kind == "comment":
         comment = related.comments.get(_number(event))
         if comment is not None:
-            yield Item(item_id, "comment", event.at, {"comment": comment})
+            yield _comment_item(comment)
     elif event.kind in _LINES:
         yield Item(item_id, "line", event.at, {"what": event.kind, "actor": event.actor, "data": data})
+
+
+def _comment_item(comment: Comment, *, update: bool = False) -> Item:
+    return Item(f"n-{comment.number}", "comment", comment.created_at, {"comment": comment}, update)
 
 
 def _of_reply(row: Message, related: _Related) -> Iterator[Item]:
@@ -173,17 +204,23 @@ def _of_reply(row: Message, related: _Related) -> Iterator[Item]:
             yield _call_item(call, related, row.created_at)
 
 
-def _of_prompt(row: Message) -> Iterator[Item]:
+def _of_prompt(row: Message, related: _Related) -> Iterator[Item]:
     extra = row.extra or {}
     item_id = f"m-{row.seq}"
     data = {"text": row.content or "", "seq": row.seq}
     if row.kind == "system":
         yield Item(item_id, "movement", row.created_at, data | {"movement": extra.get("movement") or ""})
     elif row.kind == "summary":
-        yield Item(item_id, "compaction", row.created_at, data)
+        yield Item(item_id, "compaction", row.created_at, data | {"summary": related.summaries.get(row.seq)})
     elif row.kind != "head" or extra.get("block") not in _TOLD_BY_OTHERS:
         name = extra.get("block") or extra.get("reminder") or row.kind
-        yield Item(item_id, "told", row.created_at, data | {"name": str(name)})
+        yield Item(item_id, "told", row.created_at, data | {"name": str(name), "images": _images(row)})
+
+
+def _images(row: Message | None) -> list[dict[str, Any]]:
+    """What the row notes of images that the model was shown with it, or is to be shown after it."""
+    noted = (row.extra or {}).get("images") if row is not None else None
+    return [image for image in noted or () if isinstance(image, dict) and "sha" in image]
 
 
 def _call_item(call: CallRow, related: _Related, at: float, *, update: bool = False) -> Item:
@@ -198,6 +235,7 @@ def _call_item(call: CallRow, related: _Related, at: float, *, update: bool = Fa
         "pretty": _pretty(call.arguments, arguments),
         "short": _short(call.arguments, arguments),
         "result": result,
+        "images": _images(result),
     }
     return Item(f"c-{call.message_seq}-{call.position}", kind, at, data, update)
 

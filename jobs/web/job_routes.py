@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Query, Request
@@ -20,21 +20,24 @@ from jobs.api.routing import (
     ReadJob,
     refuse_scripted,
 )
-from jobs.api.tokens import Scope
+from jobs.api.tokens import Principal, Scope
 from jobs.audit import record
 from jobs.installation import Installation
 from jobs.lifecycle import MOST_BUDGET, Budget
+from jobs.web.code import highlighted, language_of_file
 from jobs.web.conversation import newest
 from jobs.web.pages import PageRoute, page
 from jobs.web.panels import PICTURES, get_status, side_of
+from jobs.web.safe_text import neutral
 from jobs.web.words import words_for
 from jobs.workspace import open_file, workspace_path
 from storage import jobs as store
 from storage import looking_back
+from storage.live import live_reply
+from storage.observing import progress_of
 
 router = APIRouter(prefix="/jobs/{job_id}", route_class=PageRoute)
 PREVIEW_BYTES = 200_000
-HISTORY_ROWS = 200
 _PLACE = re.compile(r"(\d{1,9})-(\d{1,9})", re.ASCII)
 
 
@@ -48,48 +51,64 @@ def parse_place(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
+def frame(
+    request: Request, installation: Installation, job_id: str, principal: Principal, tab: str
+) -> dict[str, Any]:
+    """What every tab of a job's page has: its state, and how far it was told. Raises JobNotFound."""
+    # The place is read before the state: what changes in between is told again, never missed.
+    found = progress_of(installation.db, [job_id]).get(job_id)
+    status = get_status(installation, job_id, principal.sees, words_for(request))
+    place = (found.event_seq, found.message_seq) if found else (0, 0)
+    may_write, may_read = principal.may(Scope.JOBS_WRITE), principal.may(Scope.FILES_READ)
+    return {
+        "status": status,
+        "job": status.job,
+        "tab": tab,
+        "place": place,
+        "may_write": may_write,
+        "may_read_files": may_read,
+    }
+
+
 @router.get("")
+@router.get("/conversation")
 def show_job(request: Request, job_id: str, installation: Installed, principal: JobsReader) -> HTMLResponse:
     """The page, with the newest part of the conversation."""
-    words = words_for(request)
-    part = newest(installation, get_status(installation, job_id, principal.sees, words).job.id)
+    status = get_status(installation, job_id, principal.sees, words_for(request))
+    part = newest(installation, status.job.id)
     # The state is read after the conversation: the page may show more of it than the place says, never less.
-    status = get_status(installation, job_id, principal.sees, words)
-    return page(
-        request,
-        "job.html",
-        status=status,
-        job=status.job,
-        part=part,
-        may_write=principal.may(Scope.JOBS_WRITE),
-        may_read_files=principal.may(Scope.FILES_READ),
-        may_write_files=principal.may(Scope.FILES_WRITE),
-        max_file_bytes=installation.settings.max_file_bytes,
-    )
+    shown = frame(request, installation, job_id, principal, "conversation")
+    shown["place"] = part.last
+    written = live_reply(installation.db, status.job.id)
+    return page(request, "conversation.html", **shown, part=part, written=written)
+
+
+@router.get("/head")
+def show_head(request: Request, job: ReadJob, installation: Installed, principal: JobsReader) -> HTMLResponse:
+    """Where the job stands now."""
+    return _panels(request, installation, job.id, principal.sees)
 
 
 @router.get("/older")
 def show_older(
-    request: Request, job: ReadJob, installation: Installed, before: Annotated[str, Query(max_length=30)]
+    request: Request,
+    job: ReadJob,
+    installation: Installed,
+    principal: JobsReader,
+    before: Annotated[str, Query(max_length=30)],
 ) -> HTMLResponse:
     """What came before a place of the conversation."""
-    return page(request, "older.html", job=job, part=newest(installation, job.id, parse_place(before)))
+    part = newest(installation, job.id, parse_place(before))
+    return page(request, "older.html", job=job, part=part, may_read_files=principal.may(Scope.FILES_READ))
 
 
 @router.get("/side")
 def show_side(request: Request, job: ReadJob, installation: Installed, principal: JobsReader) -> HTMLResponse:
-    """Files, todos, notes and subtasks as they are now."""
+    """Files, todos and subtasks as they are now."""
     side = side_of(installation, job, words_for(request))
     if not principal.may(Scope.FILES_READ):
         side.files.clear()
-    return page(request, "side.html", job=job, side=side, notes=side.notes, max_file_bytes=0)
-
-
-@router.get("/history")
-def show_history(request: Request, job: ReadJob, installation: Installed) -> HTMLResponse:
-    """The last changes of the job, newest first."""
-    events = looking_back.events_before(installation.db, job.id, None, HISTORY_ROWS)
-    return page(request, "history.html", job=job, events=events)
+    return page(request, "side.html", job=job, side=side)
 
 
 @router.get("/messages/{seq}")
@@ -120,14 +139,16 @@ def preview(
     job = views.get_job(installation, job_id, principal.sees)
     if path.lower().endswith(PICTURES):
         picture = f"/jobs/{job.id}/picture/{quote(path, errors='surrogateescape')}"
-        return page(request, "preview.html", job=job, path=path, picture=picture, text="", cut=False)
+        return page(
+            request, "preview.html", job=job, path=path, picture=picture, text="", code=None, cut=False
+        )
     with closing(open_file(workspace_path(installation.settings.data_dir, job.id), path)) as file:
         data = file.read(PREVIEW_BYTES + 1)
     record(installation, "download", principal.owner, job.id, path=path, size=min(len(data), PREVIEW_BYTES))
     text = data[:PREVIEW_BYTES].decode(errors="replace")
-    return page(
-        request, "preview.html", job=job, path=path, picture=None, text=text, cut=len(data) > PREVIEW_BYTES
-    )
+    code = highlighted(neutral(text), language_of_file(path))
+    cut = len(data) > PREVIEW_BYTES
+    return page(request, "preview.html", job=job, path=path, picture=None, text=text, code=code, cut=cut)
 
 
 @router.post("/comment")

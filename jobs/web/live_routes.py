@@ -6,7 +6,7 @@ Each event's id is a place in the job's history and transcript, as in the API's 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from anyio import to_thread
@@ -17,6 +17,7 @@ from jobs.api.chunks import Place, next_rows
 from jobs.api.following import stream
 from jobs.api.gate import principal_of
 from jobs.api.routing import Installed, ReadJob
+from jobs.api.tokens import Scope
 from jobs.api.watching import Watch, Watcher
 from jobs.installation import Installation
 from jobs.web.conversation import items_of
@@ -25,6 +26,7 @@ from jobs.web.pages import PageRoute
 from jobs.web.panels import panels_html
 from jobs.web.templating import render
 from jobs.web.words import Words, words_for
+from storage.live import live_reply
 from storage.observing import Progress
 from storage.records import HistoryEvent
 
@@ -41,7 +43,11 @@ class _Shown:
     owner: str | None
     words: Words
     place: Place
+    shows_images: bool
+    items: bool = True  # False: a tab that shows no conversation
     panels: str = ""
+    told: Progress | None = None
+    told_live: float = 0.0
 
     def next_items(self, progress: Progress) -> str | None:
         """The next rows as HTML, the place moved behind them; None: there are none."""
@@ -50,11 +56,19 @@ class _Shown:
             return None
         items = items_of(self.installation, self.job_id, rows)
         zone = self.installation.settings.zone()
-        html = render("items.html", self.words, zone, items=items, job_id=self.job_id)
+        html = render(
+            "items.html", self.words, zone, items=items, job_id=self.job_id, shows_images=self.shows_images
+        )
         for row in rows:
             name = "event_seq" if isinstance(row, HistoryEvent) else "message_seq"
             self.place = self.place._replace(**{name: row.seq})
         return html
+
+    def written(self) -> str:
+        """The reply that is being written, or nothing in its place."""
+        reply = live_reply(self.installation.db, self.job_id)
+        zone = self.installation.settings.zone()
+        return render("written.html", self.words, zone, written=reply, job_id=self.job_id)
 
     def next_panels(self) -> str | None:
         """The panels, if they are others than those sent last."""
@@ -65,14 +79,23 @@ class _Shown:
         return html
 
     async def news(self, progress: Progress, watch: Watch) -> AsyncIterator[bytes]:
-        """The next rows, and then the panels where they have changed."""
+        """The next rows, the reply that is being written, and then the panels where they have changed."""
         threads = self.watcher.page_limiter
+        if not self.items:
+            self.place = Place(progress.event_seq, progress.message_seq)
         while not self.place.reached(progress) and not watch.over:
             html = await to_thread.run_sync(self.next_items, progress, limiter=threads)
             if html is None:
                 break
             yield _sse("items", self.place, html)
+        if self.items and progress.live_at != self.told_live and not watch.over:
+            html = await to_thread.run_sync(self.written, limiter=threads)
+            self.told_live = progress.live_at
+            yield _sse("items", self.place, html)
+        if self.told is not None and replace(self.told, live_at=progress.live_at) == progress:
+            return  # only what is being written has changed
         panels = await to_thread.run_sync(self.next_panels, limiter=threads)
+        self.told = progress
         if panels is not None:
             yield _sse("panels", self.place, panels)
 
@@ -87,12 +110,16 @@ async def live(
     job: ReadJob,
     installation: Installed,
     after: Annotated[str, Query(max_length=30)] = "0-0",
+    items: bool = True,
 ) -> Response:
-    """What was committed after a place, as HTML, until the job has ended."""
+    """What was committed after a place, as HTML, until the job has ended; without `items` the panels alone."""
     place = Place(*(parse_place(request.headers.get("last-event-id") or after) or ()))
     principal = principal_of(request)
-    shown = _Shown(request.app.state.watcher, installation, job.id, principal.sees, words_for(request), place)
-    return stream(shown.watcher, job.id, principal.token_id, shown)
+    words = words_for(request)
+    shows_images = principal.may(Scope.FILES_READ)
+    watcher: Watcher = request.app.state.watcher
+    shown = _Shown(watcher, installation, job.id, principal.sees, words, place, shows_images, items)
+    return stream(watcher, job.id, principal.token_id, shown, live=items)
 
 
 def _sse(kind: str, place: Place, html: str) -> bytes:

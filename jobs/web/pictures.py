@@ -16,7 +16,7 @@ from jobs.workspace import open_file, workspace_path
 
 router = APIRouter(prefix="/jobs/{job_id}", route_class=PageRoute)
 MOST_BYTES = 20 << 20
-_HEADERS = {
+HEADERS = {
     # Opened by itself it is a picture and nothing else: no script, no form, no frame, whatever is in it.
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": "no-cache",
@@ -44,7 +44,7 @@ def show_picture(job_id: str, path: str, installation: Installed, principal: Fil
     with closing(open_file(workspace_path(installation.settings.data_dir, job.id), path)) as file:
         kind, data = _read(file)
     record(installation, "download", principal.owner, job.id, path=path, size=len(data))
-    return Response(data, media_type=kind, headers=_HEADERS)
+    return Response(data, media_type=kind, headers=HEADERS)
 
 
 def _read(file: BinaryIO) -> tuple[str, bytes]:

@@ -19,6 +19,7 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
 from jobs.plain_text import strip_terminal
+from jobs.web.code import highlighted
 
 MOST_MARKDOWN = 30_000  # characters rendered as Markdown; longer texts are shown as they are
 MOST_SHOWN = 60_000  # characters of one text on the page; the whole is a link away
@@ -93,6 +94,12 @@ class _Renderer(RendererHTML):
         attributes = _target(str(tokens[index].attrGet("href") or ""), env)
         title = tokens[index].attrGet("title")
         return f"<a{_written(attributes | ({'title': str(title)} if title else {}))}>"
+
+    def fence(self, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: EnvType) -> str:
+        """A block of code, its parts told apart where its language is known."""
+        language = tokens[index].info.split(maxsplit=1)[0] if tokens[index].info.strip() else ""
+        code = highlighted(tokens[index].content, language)
+        return f"<pre><code>{escape(tokens[index].content) if code is None else code}</code></pre>\n"
 
     def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         """A link in place of the picture: nothing is loaded because a model wrote it."""

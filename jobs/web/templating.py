@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from jobs.web.safe_text import clipped, is_long, markdown, neutral, shortened
+from jobs.web.waterfall import short_time
 from jobs.web.words import LANGUAGES, Words
 from jobs.workspace import human
 
@@ -48,7 +49,7 @@ def environment() -> jinja2.Environment:
         "iso": _iso,
         "stamp": _stamp,
     }
-    made.globals |= {"asset": asset_url, "languages": LANGUAGES}
+    made.globals |= {"asset": asset_url, "languages": LANGUAGES, "short_time": short_time}
     return made
 
 

@@ -28,6 +28,10 @@ class Past:
         checkpoint = Checkpoint(fields.pop("what", Commit.REPLY), messages=list(messages), **fields)
         commit_if_run_owns(self.where.db, self.run, checkpoint)
 
+    def next_seq(self) -> int:
+        """The number of the message that comes next."""
+        return int(factories.job_now(self.where.db, self.id)["total_messages"]) + 1
+
     def begin(self, movement: str = "work", prompt: str = "You are careful.") -> None:
         system = NewMessage("system", "system", prompt, extra={"movement": movement, "tools": []})
         begun = NewEvent("movement", "worker", data={"movement": movement, "visit": 1})

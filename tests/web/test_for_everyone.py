@@ -185,15 +185,14 @@ def test_files_are_added_to_a_running_job(site: Site, visitor: Visitor) -> None:
     """Through the files' route of the API; what it refuses is told, and one refused file stops no other."""
     visitor.expected = ("Failed to load resource",)
     past = Past(site.installation)
-    page = visitor.open(f"/jobs/{past.id}")
-    page.locator("#side-files").wait_for()
+    page = visitor.open(f"/jobs/{past.id}/files")
     names = ("a b#?.txt", "日本.csv", "bad ")
     page.locator("#upload").set_input_files(
         [FilePayload(name=name, mimeType="text/plain", buffer=b"1") for name in names]
     )
     for name in names[:2]:
-        expect(page.locator("#side-files")).to_contain_text(f"input/{name}")
+        expect(page.locator("#tab")).to_contain_text(name)
     expect(page.locator("#toast")).to_contain_text("does not name a file")
     with page.expect_download() as download:
-        page.locator("#side-files").get_by_role("link", name="All as ZIP").click()
+        page.locator("#tab").get_by_role("link", name="All as ZIP").click()
     assert sorted(zipfile.ZipFile(download.value.path()).namelist()) == ["input/a b#?.txt", "input/日本.csv"]

@@ -10,7 +10,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from jobs import comments
 from jobs.installation import Installation
-from jobs.workspace import workspace_path
+from jobs.workspace import InputFile, workspace_path
 from storage.records import Commit, NewEvent, NewMessage, NewPlan
 from tests.factories import set_columns
 from tests.web.conftest import Site, Visitor, wait_for_count
@@ -23,7 +23,7 @@ ALLOWED = "http://e.example"
 _FACTS = """() => ({
   pwned: window.pwned ?? null,
   scripts: [...document.querySelectorAll('script')].map(s => s.src),
-  foreign: [...document.querySelectorAll('iframe, object, embed, video, base, form[action], svg, math, style, link, img')]
+  foreign: [...document.querySelectorAll('iframe, object, embed, video, base, form[action], svg:not(.graph svg, .meter svg, .waterfall svg, .gauge, .shares), math, style, link, img')]
     .map(e => `${e.tagName} ${e.getAttribute('src') ?? e.getAttribute('href') ?? e.getAttribute('action') ?? ''}`),
   handlers: [...document.querySelectorAll('*')].flatMap(e => [...e.attributes])
     .filter(a => /^on|^hx-on|^data-hx|^style$/i.test(a.name)).map(a => a.name),
@@ -57,7 +57,7 @@ def _hostile_job(where: Installation) -> Past:
     metadata = {line[:100]: line for line in LINES}
     past = Past(
         where, ALL, metadata=metadata, repository=LINES[0], task_identifier=LINES[2], user=LINES[3], model=LINES[4],
-        task_type=LINES[1],
+        task_type=LINES[1], files=[InputFile("a.html", ALL.encode())],
     )  # fmt: skip
     set_columns(where.db, past.id, title=" ".join(LINES))
     root = workspace_path(where.settings.data_dir, past.id) / "output"
@@ -109,7 +109,6 @@ def test_every_field_of_a_job(site: Site, visitor: Visitor) -> None:
     page = visitor.open(f"/jobs/{past.id}")
     expect(page.locator("#side-todos li")).to_have_count(len(LINES))
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    page.locator("#history li").first.wait_for()
     page.evaluate(
         "document.querySelectorAll('#conversation .call, .prose a').forEach(e => { e.dispatchEvent(new MouseEvent('mouseover', {bubbles: true})) })"
     )
@@ -122,6 +121,33 @@ def test_every_field_of_a_job(site: Site, visitor: Visitor) -> None:
     ).all_inner_texts()  # the choices are buttons, with their words on them
     page.locator("#side-files button").first.click()
     page.locator("#preview .prose").wait_for()
+    _assert_inert(page, site.url)
+
+
+def test_every_tab_of_a_job(site: Site, visitor: Visitor) -> None:
+    """The waterfall's tool names, lessons, plans, file names, what the model sees, events; code in any language; a diff."""
+    past = _hostile_job(site.installation)
+    fences = "\n".join(f"```{language}\n{ALL}\n```\n" for language in ("python", "html", "<b>", 'js x="1"'))
+    past.say(fences)
+    shown = {
+        "": "#conversation",
+        "progress": ".plan .prose",
+        "files": ".tree .file",
+        "context": "#now p:not(.loading)",
+        "history": ".history li",
+    }
+    for tab, there in shown.items():
+        page = visitor.open(f"/jobs/{past.id}/{tab}".rstrip("/"))
+        page.locator(there).first.wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        _assert_inert(page, site.url)
+        page.close()
+    (workspace_path(site.installation.settings.data_dir, past.id) / "input" / "a.html").write_text(
+        f"{ALL}\nmore"
+    )
+    page = visitor.open(f"/jobs/{past.id}/files")
+    page.get_by_role("button", name="Changes").click()
+    page.locator(".diff").wait_for()
     _assert_inert(page, site.url)
 
 

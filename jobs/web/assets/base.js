@@ -135,7 +135,7 @@ async function logOut() {
 
 addEventListener("toggle", async (event) => {
   const place = event.target.open && $("[data-fetch]", event.target);
-  if (!place) return;
+  if (!place || place.closest("details") !== event.target) return;
   const answer = await fetch(place.dataset.fetch);
   if (answer.ok) place.replaceChildren(parsed(await answer.text()));
   times();

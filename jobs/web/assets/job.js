@@ -1,5 +1,5 @@
 "use strict";
-/* A job's page: its stream, and the files sent to it. */
+/* A job's page, all tabs of it: its stream, what is fetched on demand, and the files sent to it. */
 
 const job = $("[data-live]");
 let stream = null;
@@ -7,6 +7,7 @@ let stream = null;
 class Stream {
   constructor(root) {
     this.url = root.dataset.live;
+    this.items = !("panelsOnly" in root.dataset);
     this.place = root.dataset.place;
     this.label = $("[data-live-state]", root);
     this.words = JSON.parse(this.label.dataset.words);
@@ -24,7 +25,7 @@ class Stream {
   }
 
   open() {
-    this.source = new EventSource(`${this.url}?after=${this.place}`);
+    this.source = new EventSource(`${this.url}?after=${this.place}${this.items ? "" : "&items=false"}`);
     this.source.onopen = () => { this.retry = 0; this.show("live"); };
     this.source.onerror = () => this.again();
     this.source.addEventListener("items", (event) => {
@@ -72,8 +73,22 @@ class Stream {
   refreshSide(wait = 2000) {
     if (this.side && wait) return;
     clearTimeout(this.side);
-    this.side = setTimeout(() => { this.side = 0; htmx.trigger("#side", "refresh"); }, wait);
+    this.side = setTimeout(() => { this.side = 0; refreshParts(); }, wait);
   }
+}
+
+/* What is not sent by the stream is asked for when something has changed. */
+function refreshParts() {
+  for (const part of $$("[data-refresh]")) htmx.trigger(part, "refresh");
+}
+
+/* A lease is renewed without anything changing: its age is asked for while somebody looks. */
+async function refreshHead() {
+  if (document.hidden || !stream?.source || $("#head").dataset.state !== "running") return;
+  try {
+    const answer = await fetch(`${stream.url.slice(0, -4)}head`);
+    if (answer.ok) upsert(await answer.text());
+  } catch { /* the stream tells */ }
 }
 
 const atEnd = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 140;
@@ -106,6 +121,28 @@ answered("[data-older]", (button, xhr, successful) => {
   else tellProblem(xhr.responseText);
 });
 
+/* A part of a page that is asked for as a whole: what stands in it now is taken from there. */
+answered("[data-take]", (part, xhr, successful) => {
+  const fresh = successful && $(part.dataset.take, parsed(xhr.responseText));
+  if (!fresh) return;
+  Idiomorph.morph(part, fresh, { morphStyle: "outerHTML" });
+  htmx.process($(fresh.id ? `#${fresh.id}` : part.dataset.take));
+  times();
+});
+
+addEventListener("click", async (event) => {
+  const more = event.target.closest("[data-more]");
+  if (!more) return;
+  more.disabled = true;
+  try {
+    const answer = await fetch(more.dataset.more);
+    if (answer.ok) more.replaceWith(parsed(await answer.text()));
+    else tellProblem(await answer.text());
+  } catch { toast(body.dataset.offline, true); }
+  more.disabled = false;
+  times();
+});
+
 answered("[data-job] [data-upsert]", (form, xhr, successful) => {
   if (!successful) { tellProblem(xhr.responseText); return; }
   upsert(xhr.responseText);
@@ -115,6 +152,10 @@ answered("[data-job] [data-upsert]", (form, xhr, successful) => {
 
 if (job) {
   stream = new Stream(job);
+  setInterval(refreshHead, 5000);
+}
+
+if (job && $("#conversation")) {
   history.scrollRestoration = "manual";
   if (matchMedia("(min-width: 61rem)").matches && $("#conversation").scrollHeight > innerHeight) toEnd();
   const jump = $("#jump");
@@ -147,6 +188,6 @@ if (upload) {
       if (answer && !answer.ok) tellProblem(await answer.text());
     }
     event.target.value = "";
-    htmx.trigger("#side", "refresh");
+    refreshParts();
   };
 }

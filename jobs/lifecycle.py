@@ -82,7 +82,7 @@ def resume(installation: Installation, job_id: str, owner: str | None, actor: st
             waited_for = State(job.row["resume_state"] or State.QUEUED)
             inherits = waited_for is State.INHERITING
             event = RESUME_EVENTS[waited_for]
-            _move(job, event, actor, _after_resume(job, waited_for) | {"resume_state": None, **limits})
+            _move(job, event, actor, after_resume(job, waited_for) | {"resume_state": None, **limits})
         else:
             raise IllegalTransition(job_id, state, Event.RESUME, hint="only a paused job can be resumed")
     if inherits:
@@ -167,7 +167,8 @@ def _context_tried_again(marks: dict[str, Any] | None) -> dict[str, Any] | None:
     return {name: value for name, value in (marks or {}).items() if name not in given_up} or None
 
 
-def _after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
+def after_resume(job: LockedJob, waited_for: State) -> dict[str, Any]:
+    """Reason and due time of a paused job that goes back to what it waited for."""
     due: float = job.row["available_at"]
     if (
         waited_for is State.QUEUED and due > job.row["updated_at"]

@@ -50,6 +50,9 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "internal_error"
     ABORTED_BY_AGENT = "aborted_by_agent"
     CANCELLED_BY_USER = "cancelled_by_user"
+    IMPORTED = "imported"
+    MOVING = "moving"
+    MOVED = "moved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,15 @@ WORDINGS: dict[Reason, Wording] = {
     Reason.INTERNAL_ERROR: Wording("an error in Sostenuto: {detail}", "please report it, then " + _RETRY),
     Reason.ABORTED_BY_AGENT: Wording("its agent gave up: {detail}", _RETRY),
     Reason.CANCELLED_BY_USER: Wording("cancelled by {actor}", _RETRY),
+    Reason.IMPORTED: Wording("goes on from an archive", "a worker takes it on as soon as one is free"),
+    Reason.MOVING: Wording(
+        "being moved to another installation",
+        "finish it with: sostenuto export {id} --move --to DIR; or keep it here with: sostenuto resume {id}",
+    ),
+    Reason.MOVED: Wording(
+        "moved to another installation",
+        "it goes on where its archive was imported; only if it was not, continue it here with: sostenuto retry {id}",
+    ),
 }
 
 

@@ -151,7 +151,7 @@ def new_row(
     row: dict[str, Any] = {
         "id": job_id,
         "owner": owner,
-        "title": _title(request.instruction),
+        "title": title_of(request.instruction),
         "state": State.QUEUED,
         "reason": Reason.NEW,
         "piece": choice.piece.name,
@@ -184,8 +184,9 @@ def _is_scheduled(installation: Installation, request: SubmitRequest) -> bool:
     return request.available_at is not None and request.available_at > installation.db.clock()
 
 
-def _title(instruction: str) -> str:
-    first = next(line.strip() for line in clean_text(instruction).splitlines() if line.strip())
+def title_of(instruction: str) -> str:
+    """The first line that says something, cut."""
+    first = next((line.strip() for line in clean_text(instruction).splitlines() if line.strip()), "")
     return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
 
 

@@ -55,6 +55,14 @@ class CrashPoint(StrEnum):
     SWEEP_COMMITTING = "sweep.committing"  # a dead run's job is taken back
     SWEEP_COMMITTED = "sweep.committed"
     WAKE_COMMITTED = "wake.committed"  # the sweep has marked forgotten jobs as woken
+    IMPORT_COMMITTING = (
+        "import.committing"  # rows of a job from an archive; the last of them makes it visible
+    )
+    IMPORT_COMMITTED = "import.committed"
+    REMOVE_COMMITTING = "remove.committing"  # an old job is put out of sight, then its rows go, its own last
+    REMOVE_COMMITTED = "remove.committed"
+    EXPORT_WRITTEN = "export.written"  # a job's folder is whole, beside its place in the archive
+    EXPORT_PLACED = "export.placed"
     HOOK_CALLED = "hook.called"  # a hook returned, which is not yet noted
     PUBLISH_SENDING = "publish.sending"
     PUBLISH_SENT = "publish.sent"

@@ -103,6 +103,15 @@ class Database:
             yield conn
 
     @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Like `read`, with one consistent snapshot in all of it, on Postgres too: for many rows that belong together."""
+        with _translated(self.url), self.engine.connect() as conn:
+            if not self.is_sqlite:
+                conn.execution_options(isolation_level="REPEATABLE READ")
+            with conn.begin():
+                yield conn
+
+    @contextmanager
     def write(self) -> Iterator[Connection]:
         """A write transaction: committed at the end of the block, rolled back on any error.
 
@@ -151,6 +160,18 @@ class Database:
                     raise StorageError(
                         f"the migration would leave {len(broken)} rows without what they refer to"
                     )
+        finally:
+            engine.dispose()
+
+    @contextmanager
+    def outside_transactions(self) -> Iterator[Connection]:
+        """A connection of its own on which each statement is a transaction: for VACUUM, which must not be in one."""
+        engine = self._make_engine(pooled=False)
+        if self.is_sqlite:
+            sa.event.remove(engine, "begin", _begin_sqlite)
+        try:
+            with _translated(self.url), self._gate, engine.connect() as conn:
+                yield conn if self.is_sqlite else conn.execution_options(isolation_level="AUTOCOMMIT")
         finally:
             engine.dispose()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from storage.engine import Database
 from storage.models import jobs
 from storage.text import clean_text
 
@@ -55,3 +56,11 @@ class JobFilter:
         if self.created_before is not None:
             found.append(jobs.c.created_at < self.created_before)
         return found
+
+
+def count_jobs(db: Database, wanted: JobFilter) -> int:
+    """How many jobs fit now."""
+    with db.read() as conn:
+        return conn.execute(
+            sa.select(sa.func.count()).select_from(jobs).where(*wanted.conditions())
+        ).scalar_one()

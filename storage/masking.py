@@ -96,7 +96,7 @@ class StreamMask:
     """Masks bytes that come in pieces, also where a secret is cut in two. Holds back at most one secret's length, and
     only bytes that could begin one."""
 
-    def __init__(self, sink: Callable[[bytes], None]) -> None:
+    def __init__(self, sink: Callable[[bytes], object]) -> None:
         self._sink = sink
         self._held = b""
 

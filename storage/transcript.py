@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from storage.engine import Database
 from storage.models import messages, tool_calls
@@ -24,6 +25,14 @@ def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_
 
     Reads only these, whatever the length of the transcript before and between them: each part is a range of its own.
     """
+    with db.read() as conn:
+        return load_view_in(conn, job_id, visit_seq, tail_seq, summary_seq)
+
+
+def load_view_in(
+    conn: Connection, job_id: str, visit_seq: int, tail_seq: int, summary_seq: int
+) -> list[Message]:
+    """The same as the caller's transaction sees it."""
     kept_from = max(visit_seq, tail_seq)
     parts = [messages.c.seq >= kept_from]
     if visit_seq < kept_from:
@@ -32,9 +41,8 @@ def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_
     if summary_seq < kept_from:
         parts.append(messages.c.seq == summary_seq)
     ranges = [sa.select(*_COLUMNS).where(messages.c.job_id == job_id, part) for part in parts]
-    with db.read() as conn:
-        found = conn.execute(sa.union_all(*ranges)).mappings()
-        return sorted((Message(**row) for row in found), key=lambda message: message.seq)
+    found = conn.execute(sa.union_all(*ranges)).mappings()
+    return sorted((Message(**row) for row in found), key=lambda message: message.seq)
 
 
 def list_messages(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Message]:

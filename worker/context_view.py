@@ -1,13 +1,14 @@
 """`python -m worker.context_view JOB`: what the model of a job would see now, as JSON. Reads only.
 
-It is made by the code that makes the requests themselves, from the same rows.
+It is made by the code that makes the requests themselves, from the same rows. Without a job it reads the rows from its
+standard input, a job's a line, and answers each line with the messages of the request: for archives.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs.errors import SostenutoError
@@ -38,11 +39,7 @@ def context_of(db: Database, job_id: str) -> dict[str, Any]:
     if not row["visit_seq"]:
         return view | {"messages": [], "tools": [], "tools_tokens": 0, "tokens": 0}
     rows = load_view(db, job_id, row["visit_seq"], row["tail_seq"], row["summary_seq"])
-    pending = [_without_result(rows[-1], call.id, call.name) for call in unanswered(rows)]
-    # As an endpoint without ways of its own has it; an image stands as its name, not as a megabyte of text.
-    images = {_url(image): image for image in shown_images(rows)}
-    urls = {image["sha"]: url for url, image in images.items()}
-    built = to_wire(build_messages([*rows, *pending], urls, row["trim_seq"]), Rules(), "")
+    built, pending, images = _request(rows, row["trim_seq"])
     messages = [_part(message, pending, images) for message in built]
     messages[1]["blocks"] = [
         {"block": (row.extra or {}).get("block", row.kind), "tokens": estimate_tokens(row.content or "")}
@@ -54,6 +51,29 @@ def context_of(db: Database, job_id: str) -> dict[str, Any]:
     total = tools_tokens + sum(message["tokens"] for message in messages)
     view["fullness"] = _fullness(row)
     return view | {"messages": messages, "tools": tools, "tools_tokens": tools_tokens, "tokens": total}
+
+
+def _request(
+    rows: Sequence[Message], trim_seq: int
+) -> tuple[list[WireMessage], list[Message], dict[str, dict[str, Any]]]:
+    """The messages, the results that are still to come, and the images that are shown, by their URLs.
+
+    As an endpoint without ways of its own has it; an image stands as its name, not as a megabyte of text.
+    """
+    pending = [_without_result(rows[-1], call.id, call.name) for call in unanswered(list(rows))]
+    images = {_url(image): image for image in shown_images(rows)}
+    urls = {image["sha"]: url for url, image in images.items()}
+    return to_wire(build_messages([*rows, *pending], urls, trim_seq), Rules(), ""), pending, images
+
+
+def current_messages(rows: Sequence[Message], trim_seq: int) -> list[WireMessage]:
+    """What an archive tells of the next request: its messages, and of each result the name of its tool."""
+    built, _, _ = _request(rows, trim_seq)
+    names = {call["id"]: call["name"] for row in rows for call in row.tool_calls or ()}
+    return [
+        {**message, "tool_name": names[message["tool_call_id"]]} if "tool_call_id" in message else message
+        for message in built
+    ]
 
 
 def _fullness(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,8 +116,24 @@ def _part(message: WireMessage, pending: list[Message], images: dict[str, dict[s
     return part
 
 
+def answer_lines(asked: Iterable[str], tell: Callable[[str], object]) -> None:
+    """Answers each line of rows with a line of messages, or of what is wrong with them."""
+    for line in asked:
+        question = json.loads(line)
+        answer: dict[str, Any]
+        try:
+            rows = [Message(**row) for row in question["rows"]]
+            answer = {"messages": current_messages(rows, question["trim_seq"])}
+        except Exception as error:  # noqa: BLE001 - one job's rows; the next one's may be right
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        tell(json.dumps(answer) + "\n")
+
+
 def main(arguments: list[str]) -> int:
-    """Prints the context of the one job that is named. Returns the exit code."""
+    """Prints the context of the one job that is named, or answers lines. Returns the exit code."""
+    if not arguments:
+        answer_lines(sys.stdin, lambda line: (sys.stdout.write(line), sys.stdout.flush()))
+        return 0
     [job_id] = arguments
     try:
         with open_installation(load_settings()) as installation:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.cli import (
+    archiving,
     auditing,
     checkup,
     control,
@@ -45,6 +46,9 @@ JOBS: Commands = {
     "resume": control.resume,
     "cancel": control.cancel,
     "retry": control.retry,
+    "export": archiving.export,
+    "import": archiving.import_,
+    "prune": archiving.prune,
 }
 FILES: Commands = {"list": files.list_files, "get": files.get, "put": files.put}
 PIECES: Commands = {

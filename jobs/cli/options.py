@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from jobs.errors import UsageError
+
 JobId = Annotated[
     str,
     typer.Argument(
@@ -22,3 +24,13 @@ MaxTime = Annotated[
     str | None,
     typer.Option("--max-time", "--max-seconds", metavar="SPAN", help="Pause after running for 90, 30m, 2h …"),
 ]
+
+
+def span(option: str, text: str) -> float:
+    """The seconds of an option's span of time. Raises UsageError."""
+    from jobs.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

@@ -8,6 +8,7 @@ import pytest
 
 from jobs.states import State
 from storage.crashpoints import CrashPoint
+from tests.archive.test_crashes import EXPORT_POINTS, IMPORT_POINTS, REMOVE_POINTS
 from tests.crash.bench import CrashBench, died_by_kill, shape
 from tests.crash.test_compaction import CONTEXT_POINTS, TRIM_POINTS
 from tests.crash.test_hooks import HOOK_POINTS
@@ -49,6 +50,7 @@ AGENT_POINTS = {
 SWEEP_POINTS = ("sweep.committing", "sweep.committed", "wake.committed")
 SUBMITTER_POINTS = ("submit.committing", "submit.committed", "publish.sending", "publish.sent")
 CONTROL_POINTS = ("control.committing", "control.committed")
+ARCHIVE_POINTS = (*EXPORT_POINTS, *IMPORT_POINTS, *REMOVE_POINTS)
 
 MODEL_CALLS = 6  # of an uncrashed run
 
@@ -67,6 +69,7 @@ def test_every_point_is_tested() -> None:
             *FINAL_POINTS,
             *HOOK_POINTS,
             *SUBTASK_POINTS,
+            *ARCHIVE_POINTS,
         )
     }
     assert tested == {str(point) for point in CrashPoint}

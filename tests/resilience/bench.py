@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from jobs.installation import Installation
 from jobs.submit import SubmitRequest, submit
 from jobs.workspace import workspace_path
+from storage.engine import Database
 from storage.models import metadata
 from storage.runs import list_runs
 from tests.crash.bench import CrashBench, sqlite_takes_a_write
@@ -120,14 +121,8 @@ class Bench(CrashBench):
 
     def rows(self, job_id: str) -> dict[str, list[tuple[Any, ...]]]:
         """Everything the database holds of the job."""
-        found: dict[str, list[tuple[Any, ...]]] = {}
-        with self.installation.db.read() as conn:
-            for table in metadata.sorted_tables:
-                key = table.c.id if table.name == "jobs" else table.c.get("job_id")
-                if key is not None:
-                    rows = conn.execute(sa.select(table).where(key == job_id).order_by(*table.primary_key))
-                    found[table.name] = [tuple(row) for row in rows]
-        return found
+        found = table_rows(self.installation.db, job_id)
+        return {name: [tuple(row) for row in rows] for name, rows in found.items()}
 
     def holds_no_lock(self) -> bool:
         """Whether the database takes a write now; call it while every worker is stopped or dead."""
@@ -140,6 +135,18 @@ class Bench(CrashBench):
                 " AND pid <> pg_backend_pid() AND state <> 'idle' AND backend_type = 'client backend'"
             )
             return bool(conn.execute(sa.text(waiting)).scalar_one() == 0)
+
+
+def table_rows(db: Database, job_id: str) -> dict[str, list[sa.Row[Any]]]:
+    """Everything the database holds of a job but its audit records, by table."""
+    found: dict[str, list[sa.Row[Any]]] = {}
+    with db.read() as conn:
+        for table in metadata.sorted_tables:
+            key = table.c.id if table.name == "jobs" else table.c.get("job_id")
+            if key is not None and table.name != "audit_log":
+                statement = sa.select(table).where(key == job_id).order_by(*table.primary_key)
+                found[table.name] = list(conn.execute(statement))
+    return found
 
 
 def endless_command() -> tuple[str, str]:

@@ -1,0 +1,25 @@
+"""Export, import on the other database, export again: the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.installation import Installation
+from tests.archive.making import export, files_of, some_jobs, take
+
+
+def test_an_archive_comes_back_byte_by_byte_from_the_other_database(
+    here: Installation, there: Installation, tmp_path: Path
+) -> None:
+    ids = some_jobs(here)
+    assert export(here, tmp_path / "one", ids) == []
+
+    jobs, problems = take(there, tmp_path / "one")
+
+    assert problems == []
+    assert [job for job in jobs if job.outcome != "imported"] == []
+    assert sorted(job.job_id for job in jobs) == ids
+    export(there, tmp_path / "two", ids)
+    one, two = files_of(tmp_path / "one"), files_of(tmp_path / "two")
+    assert sorted(one) == sorted(two)
+    assert [name for name in one if one[name] != two[name]] == []

@@ -84,21 +84,29 @@ soak: .venv/.requirements-dev.txt.stamp ## steady load for HOURS: memory, thread
 mutants: .venv/.requirements-dev.txt.stamp ## take each guard away in a copy of the tree and see its test turn red
 	@$(RUN) tests.mutants $(ARGS)
 
-bench: .venv/.requirements-dev.txt.stamp ## the benchmarks, with their table
+bench: .venv/.requirements-dev.txt.stamp .venv-peers/.stamp ## what it costs, beside DBOS, LangGraph and bare Celery: tables, and JSON in benchmarks/results/ (ten minutes)
 	@$(RUN) benchmarks $(ARGS)
 
-# Both locks name every platform's wheels by hash and no host. Run it after changing a range in pyproject.toml
+# The other systems' pins would clash with ours: they have an environment of their own.
+.venv-peers/.stamp: benchmarks/requirements-peers.txt .venv/.requirements-dev.txt.stamp
+	@echo "Installing the systems to compare with into .venv-peers (about half a minute) ..."
+	@.venv/bin/python -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r $<
+	@touch $@
+
+# The locks name every platform's wheels by hash and no host. Run it after changing a range in pyproject.toml
 # (needs uv: pip install uv); `UPGRADE=--upgrade` takes the newest versions that the ranges admit.
 UPGRADE ?=
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header $(UPGRADE)
 BUILD = .venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
 
-lock: .venv/.requirements.txt.stamp ## compile requirements.txt and requirements-dev.txt from pyproject.toml
+lock: .venv/.requirements.txt.stamp ## compile the requirements from pyproject.toml and benchmarks/requirements-peers.in
 	$(BUILD) | $(COMPILE) -o requirements.txt pyproject.toml - >/dev/null
 	$(BUILD) | $(COMPILE) -o requirements-dev.txt -c requirements.txt --extra dev pyproject.toml - >/dev/null
+	$(COMPILE) -o benchmarks/requirements-peers.txt benchmarks/requirements-peers.in >/dev/null
 
 clean: ## remove the environment and every cache
-	rm -rf .venv .real-model .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-peers .real-model .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.%.stamp: % pyproject.toml .ci/venv

@@ -1,99 +1,102 @@
-"""`python -m benchmarks`: prints a table, and writes the figures to benchmarks/results.json.
+"""`python -m benchmarks`: all measurements of a run, as tables, and in benchmarks/results/ as JSON.
 
-Ratios, not absolute times, are what to compare: the machine may be shared, and the floor (a bare commit with the same
-durability on the same disk) is taken in the same run.
+Ratios, not absolute times, are what to compare: the machine may be shared, so each figure stands beside a floor or another
+system that was measured in the same run. CPU time stands beside the clock's where it can be told.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
-import platform
-import statistics
 import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from benchmarks.floors import sqlite_commits
-from benchmarks.jobs_through_celery import TenStepJobs, ten_step_jobs
-from benchmarks.steps import step_times
+from benchmarks import machine
+from benchmarks.bench import FULL, QUICK, Bench, open_bench
+from benchmarks.compaction import compaction
+from benchmarks.contests import contest
+from benchmarks.figures import Table, markdown
+from benchmarks.floors import floors
+from benchmarks.latency import latency
+from benchmarks.recovery import recovery
+from benchmarks.steps import step_cost
+from benchmarks.waiting import waiting
 
-RESULTS = Path(__file__).parent / "results.json"
-STEPS = 200
-COMMITS = 200
-SMALL, LARGE = 100, 10_000  # messages in the transcript before the measured steps
+RESULTS = Path(__file__).parent / "results"
+PEERS = Path(__file__).parents[1] / ".venv-peers"
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One line of the table. Times are medians in milliseconds."""
-
-    name: str
-    value: float
-    unit: str
-    ratio: float
-    to: str
-    spread: str
-
-
-def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="sostenuto-bench-") as folder:
-        figures = measure(Path(folder))
-    for line in table(figures):
-        print(line)
-    machine = {
-        "cpu_count": os.cpu_count(),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-    }
-    RESULTS.write_text(
-        json.dumps({"machine": machine, "figures": [asdict(f) for f in figures]}, indent=2) + "\n"
-    )
-    print(f"\nwritten to {RESULTS}")
-    return 0
+MEASUREMENTS: dict[str, Callable[[Bench], Table | list[Table]]] = {
+    "floors": floors,
+    "steps": step_cost,
+    "contest": contest,
+    "waiting": waiting,
+    "latency": latency,
+    "recovery": recovery,
+    "compaction": compaction,
+}
 
 
-def measure(folder: Path) -> list[Figure]:
-    """All figures; a few tens of seconds."""
-    floor = sqlite_commits(folder / "floor.db", COMMITS)
-    small = step_times(folder / "small", SMALL, STEPS)
-    large = step_times(folder / "large", LARGE, STEPS)
-    jobs: TenStepJobs = ten_step_jobs(folder / "jobs")
-    bare = statistics.median(floor)
-    commits_a_second = 1000 / bare
-    return [
-        _timed("bare SQLite commit, synchronous=FULL", floor, bare, "itself"),
-        _timed(f"a step with one tool call at {SMALL} messages", small, 2 * bare, "two bare commits"),
-        _timed(f"the same at {LARGE:,} messages", large, statistics.median(small), f"at {SMALL} messages"),
-        Figure(
-            f"ten-step jobs through Celery ({jobs.jobs} jobs, {jobs.workers} workers)",
-            jobs.jobs_a_second,
-            "jobs/s",
-            jobs.jobs_a_second * jobs.commits_a_job / commits_a_second,
-            "bare commits a second",
-            f"{jobs.commits_a_job} commits a job",
-        ),
+def main(arguments: list[str] | None = None) -> int:
+    """Prints each table when it is there. 1 where a target was missed, unless the run was a quick one."""
+    options = _parse(arguments)
+    sizes = QUICK if options.quick else FULL
+    before, began = machine.load(), time.monotonic()
+    tables: list[Table] = []
+    with open_bench(sizes, options.peers) as bench:
+        described = machine.describe(bench.folder)
+        print(f"{machine.line(described)}\nload before: {before}\n", flush=True)
+        for name in options.only or MEASUREMENTS:
+            print(f"… {name}", file=sys.stderr, flush=True)
+            found = MEASUREMENTS[name](bench)
+            for table in found if isinstance(found, list) else [found]:
+                print("\n".join(markdown(table)) + "\n", flush=True)
+                tables.append(table)
+    seconds, after = time.monotonic() - began, machine.load()
+    print(f"load after: {after}; {seconds:.0f} s in all")
+    data = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"), "quick": options.quick, "seconds": round(seconds, 1),
+        "machine": described, "load_before": before, "load_after": after,
+        "tables": [table.as_dict() for table in tables],
+    }  # fmt: skip
+    _write(options.json, data)
+    missed = [
+        f"{table.title}: {figure.name}: {figure.target.text}"
+        for table in tables
+        for figure in table.figures
+        if figure.target is not None and not figure.target.reached
     ]
+    for line in missed:
+        print(f"missed: {line}")
+    return 1 if missed and not options.quick else 0
 
 
-def _timed(name: str, times: Sequence[float], base: float, to: str) -> Figure:
-    median = statistics.median(times)
-    low, high = statistics.quantiles(times, n=10)[0], statistics.quantiles(times, n=10)[-1]
-    return Figure(name, median, "ms", median / base, to, f"{low:.2f} to {high:.2f}")
+def _write(file: Path | None, data: dict[str, Any]) -> None:
+    if file is None:
+        RESULTS.mkdir(exist_ok=True)
+        file = RESULTS / f"{data['at'].replace(':', '')}.json"
+    file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    print(f"written to {file}")
 
 
-def table(figures: Sequence[Figure]) -> list[str]:
-    """The figures as lines of text."""
-    width = max(len(figure.name) for figure in figures)
-    lines = [f"{'':{width}}  {'median':>12}   ratio"]
-    for figure in figures:
-        value = f"{figure.value:.2f} {figure.unit}"
-        lines.append(
-            f"{figure.name:{width}}  {value:>12}   {figure.ratio:.2f} × {figure.to} ({figure.spread})"
-        )
-    return lines
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to see that everything works; figures mean nothing"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}"
+    )
+    parser.add_argument(
+        "--json", type=Path, help="where to write the figures; default: a new file in benchmarks/results/"
+    )
+    parser.add_argument("--peers", type=Path, default=PEERS, help="the environment with the other systems")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

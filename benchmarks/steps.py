@@ -1,8 +1,9 @@
-"""The system's own cost of a step: one model reply, one tool call, two guarded commits; model and tool take no time."""
+"""The system's own cost of a step: a model call that takes no time, one tool call that does nothing, their two commits."""
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from benchmarks.bench import NAMES, Bench
+from benchmarks.figures import Figure, Table, Target, compared
+from benchmarks.floors import postgres_floor, sqlite_floor
 from jobs.installation import Installation, open_installation
 from jobs.settings import Settings
 from jobs.submit import SubmitRequest, submit
@@ -23,6 +27,45 @@ from worker.process import WorkerProcess
 from worker.slices import run_slice
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.catalogue import Catalogue
+
+LIMIT_MS = {"sqlite": 1.5, "postgres": 3.0}
+GROWTH = 1.2  # at 10,000 messages, beside 100
+
+
+def step_cost(bench: Bench) -> Table:
+    """By database and by the length of the transcript: the first beside a bare commit, the longer ones beside it."""
+    figures: list[Figure] = []
+    for backend, floor_of in (("sqlite", sqlite_floor), ("postgres", postgres_floor)):
+        floor = floor_of(bench, bench.sizes.floor_samples)
+        first, *longer = (_figure(bench, backend, length) for length in bench.sizes.transcripts)
+        limit = LIMIT_MS[backend]
+        figures += [floor, compared(first, floor, Target.at_most(first.median, limit, f"≤ {limit:g} ms"))]
+        for length, figure in zip(bench.sizes.transcripts[1:], longer, strict=True):
+            growth = (figure.cpu_ms or 0) / (first.cpu_ms or 1)
+            target = (
+                Target.at_most(growth, GROWTH, f"CPU ≤ {GROWTH:g} × the first") if length == 10_000 else None
+            )
+            figures.append(compared(figure, first, target))
+    return Table(
+        "A step's own cost: a model call and a tool call that take no time, two guarded commits", figures
+    )
+
+
+def _figure(bench: Bench, backend: str, length: int) -> Figure:
+    url = bench.new_database(backend, migrated=True)
+    steps = step_times(bench.new_folder("steps"), length, bench.sizes.steps, url)
+    cpu = statistics.median(step.cpu_ms for step in steps)
+    return Figure(
+        f"{NAMES[backend]}: a step at {length:,} messages", "ms", [step.ms for step in steps], cpu_ms=cpu
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From one model call to the next: by the clock, and CPU time of the run's thread."""
+
+    ms: float
+    cpu_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +87,20 @@ class Metronome:
     """A model that answers at once with a call of `nothing`, and notes when it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[float] = []
+        self.asked: list[tuple[float, float]] = []
 
     def ask(self, request: ModelRequest, cancel: CancelToken, run: RunRef | None = None) -> ModelReply:  # noqa: ARG002 - the interface
-        self.asked.append(time.perf_counter())
+        self.asked.append((time.perf_counter(), time.thread_time()))
         call = ToolCall(f"call_{uuid.uuid4().hex[:24]}", "nothing", "{}")
         return ModelReply(None, (call,), "tool_calls", Usage(1000, 10), request.model)
 
 
-def step_times(data_dir: Path, transcript: int, steps: int) -> list[float]:
-    """Milliseconds from one model call to the next, in a job whose transcript has `transcript` messages already."""
+def step_times(data_dir: Path, transcript: int, steps: int, url: str) -> list[Step]:
+    """From one model call to the next, in a job whose transcript has `transcript` messages already."""
     settings = Settings(
-        data_dir=data_dir, model="none", slice_steps=steps + 1, slice_seconds=3600, context_window=10_000_000
-    )
+        data_dir=data_dir, database_url=url, model="none", slice_steps=steps + 1, slice_seconds=3600,
+        context_window=10_000_000,
+    )  # fmt: skip
     with open_installation(settings) as installation:
         job_id = submit(installation, SubmitRequest("Do nothing, often."), "bench").job.id
         process = WorkerProcess(installation, "bench@localhost", ["agent"], None)
@@ -66,20 +110,24 @@ def step_times(data_dir: Path, transcript: int, steps: int) -> list[float]:
         lengthen(installation, job_id, transcript)
         run_slice(process, job_id)
     asked = metronome.asked[1:]  # the first step also begins the movement
-    times = [(later - earlier) * 1000 for earlier, later in itertools.pairwise(asked)]
+    times = [
+        Step((later[0] - earlier[0]) * 1000, (later[1] - earlier[1]) * 1000)
+        for earlier, later in itertools.pairwise(asked)
+    ]
     assert len(times) == steps - 1, f"{len(times)} of {steps} steps were measured"
     return times
 
 
 def lengthen(installation: Installation, job_id: str, transcript: int) -> None:
     """Gives the job a past of `transcript` messages with their calls, in a movement that is over."""
-    rows: list[dict[str, Any]] = []
+    replies: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     for seq in range(1, transcript + 1, 2):
         call = {"id": f"past_{seq}", "name": "nothing", "arguments": "{}"}
         common = {"job_id": job_id, "visit": 1, "run_id": "past", "created_at": 0.0}
-        rows.append(common | {"seq": seq, "role": "assistant", "kind": "assistant", "tool_calls": [call]})
-        rows.append(
+        replies.append(common | {"seq": seq, "role": "assistant", "kind": "assistant", "tool_calls": [call]})
+        results.append(
             common
             | {"seq": seq + 1, "role": "tool", "kind": "tool", "content": "done", "tool_call_id": call["id"]}
         )
@@ -88,8 +136,7 @@ def lengthen(installation: Installation, job_id: str, transcript: int) -> None:
             "arguments": "{}", "state": "done", "result_seq": seq + 1, "is_error": False,
         })  # fmt: skip
     with installation.db.write() as conn:
-        for row in rows:
-            conn.execute(sa.insert(messages), row)
-        conn.execute(sa.insert(tool_calls), calls)
-        counters = {"total_messages": len(rows), "total_tool_calls": len(calls), "visit": 1}
+        for table, rows in ((messages, replies), (messages, results), (tool_calls, calls)):
+            conn.execute(sa.insert(table), rows)
+        counters = {"total_messages": 2 * len(replies), "total_tool_calls": len(calls), "visit": 1}
         conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(counters))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
@@ -23,15 +23,21 @@ from storage.live import drop_live
 from storage.models import comments, jobs, messages, runs, tool_calls
 from storage.parents import child_ended
 from storage.plans import add_plan
+from storage.prepared import Prepared
 from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
 from storage.summaries import add_summary
 from storage.text import clean_json, clean_text
 
-_APPEND_MESSAGES = sa.insert(messages)
-_OPEN_CALLS = sa.insert(tool_calls)
+_APPEND_MESSAGES = Prepared(sa.insert(messages), columns=("job_id", *Message.__slots__))
+_OPEN_CALLS = Prepared(
+    sa.insert(tool_calls),
+    columns=("job_id", "call_id", "message_seq", "position", "name", "arguments", "state", "started_at"),
+)
 _THIS_CALL = (tool_calls.c.job_id == sa.bindparam("p_job"), tool_calls.c.call_id == sa.bindparam("p_call"))
-_PARK_CALL = sa.update(tool_calls).where(*_THIS_CALL, tool_calls.c.state == "open").values(state="parked")
-_CLOSE_CALL = (
+_PARK_CALL = Prepared(
+    sa.update(tool_calls).where(*_THIS_CALL, tool_calls.c.state == "open").values(state="parked")
+)
+_CLOSE_CALL = Prepared(
     sa.update(tool_calls)
     .where(*_THIS_CALL, tool_calls.c.state != "done")
     .values(
@@ -91,7 +97,7 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
     )
 
 
-def _update_job(db: Database, conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Row[Any]:
+def _update_job(db: Database, conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Any:
     events = len(_all_events(checkpoint))
     row = update_if_run_owns(conn, run, checkpoint, events=events, owes_summary=db.final_summaries)
     if row is None:
@@ -123,7 +129,7 @@ def _refusal(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Exception
 
 
 def _append_messages(
-    conn: Connection, run: RunRef, new: Sequence[NewMessage], row: Row[Any], now: float
+    conn: Connection, run: RunRef, new: Sequence[NewMessage], row: Any, now: float
 ) -> tuple[Message, ...]:
     if not new:
         return ()
@@ -146,7 +152,7 @@ def _append_messages(
         )
         for index, message in enumerate(new)
     )
-    conn.execute(_APPEND_MESSAGES, [_message_row(run, message) for message in written])
+    _APPEND_MESSAGES.run_each(conn, [_message_row(run, message) for message in written])
     return written
 
 
@@ -161,11 +167,11 @@ def _close_and_open_calls(
         if message.role == "tool":
             _close_call(conn, run, message, now)
         elif message.tool_calls:
-            conn.execute(
-                _OPEN_CALLS, [_call_row(run, message, *item) for item in enumerate(message.tool_calls)]
+            _OPEN_CALLS.run_each(
+                conn, [_call_row(run, message, *item) for item in enumerate(message.tool_calls)]
             )
     for call_id in checkpoint.parks:
-        conn.execute(_PARK_CALL, {"p_job": run.job_id, "p_call": clean_text(call_id)})
+        _PARK_CALL.run(conn, {"p_job": run.job_id, "p_call": clean_text(call_id)})
 
 
 def _call_row(run: RunRef, message: Message, position: int, call: dict[str, Any]) -> dict[str, Any]:
@@ -183,8 +189,8 @@ def _call_row(run: RunRef, message: Message, position: int, call: dict[str, Any]
 
 def _close_call(conn: Connection, run: RunRef, message: Message, now: float) -> None:
     """One result per call, whoever is quicker: a second one finds no open call, and its transaction fails."""
-    closed = conn.execute(
-        _CLOSE_CALL,
+    closed = _CLOSE_CALL.run(
+        conn,
         {
             "p_job": run.job_id,
             "p_call": message.tool_call_id,
@@ -193,7 +199,7 @@ def _close_call(conn: Connection, run: RunRef, message: Message, now: float) -> 
             "p_now": now,
         },
     )
-    if closed.rowcount != 1:
+    if closed != 1:
         raise RuntimeError(f"call {message.tool_call_id} of job {run.job_id} already has its result")
 
 
@@ -205,7 +211,7 @@ def _all_events(checkpoint: Checkpoint) -> list[NewEvent]:
     return [*checkpoint.events, NewEvent(move.event, "worker", source, move.target, data)]
 
 
-def _mark_delivered(conn: Connection, run: RunRef, number: int, row: Row[Any]) -> None:
+def _mark_delivered(conn: Connection, run: RunRef, number: int, row: Any) -> None:
     """The next step is the first that knows of these comments."""
     shown_with = row.total_messages or None
     conn.execute(
@@ -215,7 +221,7 @@ def _mark_delivered(conn: Connection, run: RunRef, number: int, row: Row[Any]) -
     )
 
 
-def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Row[Any]) -> None:
+def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Any) -> None:
     conn.execute(
         sa.insert(comments).values(
             job_id=run.job_id,

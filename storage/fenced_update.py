@@ -11,14 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
-from sqlalchemy.sql.dml import ReturningUpdate
+from sqlalchemy.engine import Connection
 
 from storage.engine import wall_clock
 from storage.final_size import AT_REST, final_size
 from storage.final_summaries import owed_values
 from storage.models import jobs
 from storage.parents import CANCELLED
+from storage.prepared import Prepared
 from storage.records import Checkpoint, RunRef
 from storage.text import clean_json
 
@@ -51,7 +51,7 @@ class _Shape:
     remark: bool
     expect_inbox: bool
     expect_children: bool
-    moves: bool
+    sources: tuple[str, ...]  # the states that it may move the job from; none: the job stays in its state
     unless: tuple[str, ...]
     delayed: bool
     completes: bool
@@ -62,7 +62,7 @@ class _Shape:
 
 def update_if_run_owns(
     conn: Connection, run: RunRef, checkpoint: Checkpoint, *, events: int, owes_summary: bool
-) -> Row[Any] | None:
+) -> Any | None:
     """Brings the job's row up to the checkpoint and returns what its other writes need. None: nothing was written,
     because the run does not own the job any more or one of the checkpoint's own conditions does not hold.
 
@@ -78,7 +78,7 @@ def update_if_run_owns(
         remark=checkpoint.remark is not None,
         expect_inbox=checkpoint.expect_inbox is not None,
         expect_children=checkpoint.expect_children,
-        moves=move is not None,
+        sources=tuple(str(source) for source in move.sources) if move is not None else (),
         unless=move.unless if move is not None else (),
         delayed=move is not None and bool(move.delay),
         completes=move is not None and move.terminal,
@@ -90,8 +90,8 @@ def update_if_run_owns(
     given |= {"p_job": run.job_id, "p_run": run.run_id, "p_inbox": checkpoint.expect_inbox}
     given |= {"p_worked": checkpoint.steps, "p_appended": len(checkpoint.messages)}
     if move is not None:
-        given |= {"p_sources": move.sources, "p_delay": move.delay}
-    return conn.execute(_statement(shape), given).one_or_none()
+        given["p_delay"] = move.delay
+    return _statement(shape).one_or_none(conn, given)
 
 
 def _assigned(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _added(checkpoint: Checkpoint, events: int) -> dict[str, float]:
 
 
 @lru_cache(maxsize=256)
-def _statement(shape: _Shape) -> ReturningUpdate[Any]:
+def _statement(shape: _Shape) -> Prepared:
     """The guarded UPDATE. Made once for each shape: making one anew costs several times what running it does."""
     values: dict[str, Any] = {"updated_at": wall_clock()}
     values |= {name: _parameter(name) for name in shape.assigned}
@@ -135,12 +135,13 @@ def _statement(shape: _Shape) -> ReturningUpdate[Any]:
         values["total_summaries"] = jobs.c.total_summaries + 1
     if shape.remark:  # the agent has seen what it said itself
         values["inbox_total"] = values["inbox_seen"] = jobs.c.inbox_total + 1
-    if shape.moves:
+    if shape.sources:
         values |= _move_values(shape)
     if shape.rests:
         tokens = values.get("context_tokens", jobs.c.context_tokens)
         values |= final_size(tokens, appended=sa.bindparam("p_appended", type_=sa.Integer()))
-    return sa.update(jobs).where(*_guards(shape)).values(values).returning(*_RETURNED)
+    update = sa.update(jobs).where(*_guards(shape)).values(values)
+    return Prepared(update.returning(*_RETURNED), returning=_RETURNED)
 
 
 def _parameter(name: str) -> sa.BindParameter[Any]:
@@ -153,8 +154,8 @@ def _guards(shape: _Shape) -> list[sa.ColumnElement[bool]]:
         guards.append(jobs.c.inbox_total == sa.bindparam("p_inbox"))
     if shape.expect_children:
         guards.append(jobs.c.children_open > 0)
-    if shape.moves:
-        guards.append(jobs.c.state.in_(sa.bindparam("p_sources", expanding=True)))
+    if shape.sources:
+        guards.append(sa.or_(*(jobs.c.state == source for source in shape.sources)))
         guards.extend(jobs.c[name].is_(False) for name in shape.unless)
     return guards
 

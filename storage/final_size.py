@@ -20,7 +20,8 @@ def final_size(
     of the present movement: once a rest, not once a step.
     """
     in_view = sa.or_(
-        messages.c.kind.in_(("system", "head")),
+        messages.c.kind == "system",
+        messages.c.kind == "head",
         messages.c.seq >= jobs.c.tail_seq,
         messages.c.seq == jobs.c.summary_seq,
     )

@@ -8,8 +8,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from storage.models import job_events
+from storage.prepared import Prepared
 from storage.records import NewEvent
 from storage.text import clean_json, clean_text
+
+_COLUMNS = ("job_id", "seq", "kind", "at", "actor", "from_state", "to_state", "run_id", "data")
+_APPEND = Prepared(sa.insert(job_events), columns=_COLUMNS)
 
 
 def append_events(
@@ -19,8 +23,8 @@ def append_events(
     if not new:
         return
     first = last_seq - len(new) + 1
-    conn.execute(
-        sa.insert(job_events),
+    _APPEND.run_each(
+        conn,
         [
             {
                 "job_id": job_id,

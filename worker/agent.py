@@ -25,7 +25,6 @@ from worker.endings import Ending, end, end_after_model_error, end_at_boundary, 
 from worker.fallback import choose_model, model_answered, turn_to_another
 from worker.images import admitted, image_rows, image_urls, references
 from worker.job_run import JobRun
-from worker.layout import build_messages
 from worker.loops import NOT_RUN, end_if_looping, loop_warning
 from worker.mcp.required import end_if_server_missing
 from worker.mirrors import mirror_checklists, mirror_transitions
@@ -119,7 +118,7 @@ def take_step(job: JobRun) -> Ending | None:
     fill_gap(job)
     if job.size.tokens >= job.limits.stop and (left := make_room(job)):
         return left.ending
-    messages = build_messages(job.rows, image_urls(job), job.row["trim_seq"])
+    messages = job.conversation.messages(job.rows, image_urls(job), job.row["trim_seq"])
     request = ModelRequest(
         model=job.model_name,
         messages=messages,

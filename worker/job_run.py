@@ -19,6 +19,7 @@ from storage.text import clean_json
 from worker.accounting import Marks, Size, marks_of, size_columns, size_of
 from worker.drafts import Draft
 from worker.fallback import candidates_of, pick
+from worker.layout import Conversation
 from worker.live import LiveRun
 from worker.model.profiles import Profile
 from worker.thresholds import Limits, limits, reserve_of
@@ -43,6 +44,7 @@ class JobRun:
         self.instruction, frozen = job_store.get_inputs(process.db, row["id"])
         self.piece: Piece = thaw(frozen)
         self.rows: list[Message] = self._load_rows()
+        self.conversation = Conversation()
         self.committed_steps = 0
         self.reminded_of: int | None = (
             None  # the todo list (its seq) that a reminder was given of in earlier rows

@@ -58,13 +58,53 @@ def build_messages(
     said = [row for row in early if reminder_kind(row) is None]
     head = _head([row for row in rows if row.kind == "head"], [*summaries[-1:], *said])
     built: list[WireMessage] = [{"role": "system", "content": system.content}, head]
+    _append(built, turns[len(early) :], images, trim_seq)
+    return built
+
+
+def _append(
+    built: list[WireMessage], turns: Sequence[Message], images: Mapping[str, str], trim_seq: int
+) -> None:
+    """Puts these turns after what is built: whole ones, each reply with the results of its calls."""
     results = {row.tool_call_id: row for row in turns if row.role == "tool"}
-    for row in turns[len(early) :]:
+    for row in turns:
         if row.role == "assistant":
             built.extend(_turn(row, results, trim_seq))
         elif row.role == "user":
             _append_user(built, _user_content(row, images))
-    return built
+
+
+class Conversation:
+    """The requests of one view, built on from step to step: what was built of its earlier rows is built once.
+
+    `messages` gives what `build_messages` gives, and whatever it gave before stays as it was.
+    """
+
+    def __init__(self) -> None:
+        self._built: list[WireMessage] = []
+        self._seen = 0  # rows that are in it
+        self._of: tuple[int, int, int] | None = None  # first and last of them by their seq, and what was trimmed
+
+    def messages(
+        self, rows: Sequence[Message], images: Mapping[str, str], trim_seq: int
+    ) -> list[WireMessage]:
+        """See `build_messages`: at the cost of the rows that came since the last call, where only such came."""
+        new = rows[self._seen :]
+        goes_on = self._goes_on(rows, trim_seq) and not images and all(row.kind in TURNS for row in new)
+        self._of = None  # as long as it is in the making
+        if goes_on:
+            _append(self._built, new, images, trim_seq)
+        else:
+            self._built = build_messages(rows, images, trim_seq)
+        self._seen = len(rows)
+        if not images:  # they are shown in messages further up, and may be gone the next time
+            self._of = (rows[0].seq, rows[-1].seq, trim_seq)
+        return list(self._built)
+
+    def _goes_on(self, rows: Sequence[Message], trim_seq: int) -> bool:
+        if self._of is None or len(rows) < self._seen:
+            return False
+        return self._of == (rows[0].seq, rows[self._seen - 1].seq, trim_seq)
 
 
 def shown_images(rows: Sequence[Message]) -> list[dict[str, Any]]:
@@ -152,9 +192,10 @@ def _append_user(built: list[WireMessage], content: str | list[dict[str, Any]]) 
         return
     before = built[-1]["content"]
     if isinstance(before, str) and isinstance(content, str):
-        built[-1]["content"] = f"{before}\n\n{content}"
+        merged: str | list[dict[str, Any]] = f"{before}\n\n{content}"
     else:
-        built[-1]["content"] = [*_parts(before), *_parts(content)]
+        merged = [*_parts(before), *_parts(content)]
+    built[-1] = {"role": "user", "content": merged}  # a new one: an earlier request may hold the old one
 
 
 def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:

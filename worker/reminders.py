@@ -7,12 +7,15 @@ neutral on the wire (see `worker.layout`), so that nothing else can speak in the
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from jobs.todos import TODO_WRITE, Todo, todo_lines
 from storage import transcript
 from storage.records import Message, NewMessage
-from worker.job_run import JobRun
 from worker.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from worker.job_run import JobRun
 
 STEPS_WITHOUT_TODO_WRITE = 5
 MARK = "reminder"  # key of a row's `extra`

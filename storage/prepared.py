@@ -1,0 +1,109 @@
+"""Statements of the hot path: compiled once, then run on the driver's own cursor.
+
+Building, compiling and executing a statement through SQLAlchemy costs several times what the database does for it, and
+on SQLite all of it counts while the one write lock is held. A `Prepared` is an ordinary SQLAlchemy statement, with its
+types' conversions and its errors; only the way to the driver is shorter.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.exc import DBAPIError
+
+Convert = Callable[[Any], Any]
+
+
+class Prepared:
+    """One statement, as often as wanted, with other values. Thread-safe.
+
+    No IN of a list, whose text depends on its values. `returning` are the columns of its RETURNING clause, in order; `columns` those that an INSERT without `values` fills.
+    """
+
+    def __init__(
+        self,
+        statement: sa.Insert | sa.Update,
+        *,
+        returning: Sequence[sa.ColumnElement[Any]] = (),
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._statement = statement
+        self._columns = columns
+        self._returning = returning
+        self._row: Any = namedtuple("Returned", [column.name for column in returning])  # type: ignore[misc]  # noqa: PYI024 - its names are known only here
+        self._compiled: dict[str, _Compiled] = {}
+
+    def run(self, conn: Connection, values: Mapping[str, Any]) -> int:
+        """Runs it once and returns how many rows it met. Raises DBAPIError, as `Connection.execute` does."""
+        return int(self._execute(conn, values)[1].rowcount)
+
+    def run_each(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Runs it once for each of the rows. Raises DBAPIError."""
+        for values in rows:
+            self._execute(conn, values)
+
+    def one_or_none(self, conn: Connection, values: Mapping[str, Any]) -> Any | None:
+        """The one row that it returns, its columns as attributes; None where it met none. Raises DBAPIError."""
+        compiled, cursor = self._execute(conn, values)
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        given = list(found)
+        for position, convert in compiled.results:
+            given[position] = convert(given[position])
+        return self._row(*given)
+
+    def _execute(self, conn: Connection, values: Mapping[str, Any]) -> tuple[_Compiled, Any]:
+        compiled = self._compiled.get(conn.dialect.name) or self._compile(conn.dialect)
+        driver: Any = conn.connection.driver_connection
+        try:
+            return compiled, driver.execute(compiled.text, compiled.parameters(values))
+        except conn.dialect.loaded_dbapi.Error as error:
+            raise_driver_error(conn, error, compiled.text)
+
+    def _compile(self, dialect: Dialect) -> _Compiled:
+        made = self._statement.compile(dialect=dialect, column_keys=self._columns)
+        assert not made.post_compile_params, f"an IN makes its text depend on the values: {made}"
+        inputs = {
+            name: (bound.value, bound.type.dialect_impl(dialect).bind_processor(dialect))
+            for bound, name in made.bind_names.items()
+        }
+        results = [
+            (position, convert)
+            for position, column in enumerate(self._returning)
+            if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
+        ]
+        compiled = _Compiled(str(made), made.positiontup, inputs, results)
+        self._compiled[dialect.name] = compiled
+        return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    text: str
+    positions: Sequence[str] | None  # of the driver's parameters, where it takes them by position
+    inputs: Mapping[str, tuple[Any, Convert | None]]  # the value that the statement itself holds, and its conversion
+    results: Sequence[tuple[int, Convert]]
+
+    def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
+        given = {}
+        for name, (own, convert) in self.inputs.items():
+            value = values[name] if name in values else own
+            given[name] = value if convert is None else convert(value)
+        return given if self.positions is None else tuple([given[name] for name in self.positions])
+
+
+def raise_driver_error(conn: Connection, error: Exception, text: str) -> NoReturn:
+    """Raises what SQLAlchemy would have made of a driver's error, and gives up a connection that is gone."""
+    dbapi: Any = conn.dialect.loaded_dbapi
+    gone = conn.dialect.is_disconnect(error, conn.connection.driver_connection, None)  # type: ignore[arg-type]  # a driver's error, which has no common type
+    if gone:
+        conn.invalidate(error)
+    raise DBAPIError.instance(
+        text, None, error, dbapi.Error, connection_invalidated=gone, dialect=conn.dialect
+    ) from error

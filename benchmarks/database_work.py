@@ -26,6 +26,7 @@ class DatabaseWork:
         self._db = db
         self._ticks = 0
         if db.is_sqlite:
+            db.close()  # the connection of all writes is watched from its next use on
             sa.event.listen(db.engine, "checkout", self._watch)
 
     def so_far(self) -> float:

@@ -100,6 +100,7 @@ class Database:
         self._gate = FifoGate()
         self.engine = self._make_engine(pooled=True)
         self._lone_engine: Engine | None = None
+        self._writer: Connection | None = None  # SQLite: all writes of this process, one after the other
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -125,8 +126,10 @@ class Database:
         """
         with _translated(self.url):
             if self.is_sqlite:
-                with self._gate, self._begin_immediate(self.engine) as conn:
-                    yield conn
+                with self._gate:
+                    conn = self._kept_writer()
+                    with conn.begin():
+                        yield conn
             else:
                 with self.engine.begin() as conn:
                     yield conn
@@ -182,9 +185,19 @@ class Database:
 
     def close(self) -> None:
         """Closes every connection. The database may be used again afterwards."""
+        with self._gate:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
         self.engine.dispose()
         if self._lone_engine is not None:
             self._lone_engine.dispose()
+
+    def _kept_writer(self) -> Connection:
+        """The connection of all writes. Whoever calls this holds the gate."""
+        if self._writer is None:
+            self._writer = self.engine.connect().execution_options(sostenuto_write=True)
+        return self._writer
 
     @contextmanager
     def _begin_immediate(self, engine: Engine) -> Iterator[Connection]:

@@ -20,11 +20,20 @@ from storage.hooks import add_hook_calls
 from storage.listing import JobFilter
 from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
+from storage.prepared import Prepared
 from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
 from storage.text import clean_json, clean_text
 
 SYSTEM = "system"  # the author of comments that nobody wrote
 MOST_HOPS = 20  # of a chain of inheritance that is looked at
+MOST_ROWS = 2**31 - 1  # where a reader wants them all
+_COMMENTS = Prepared(
+    sa.select(comments)
+    .where(comments.c.job_id == sa.bindparam("p_job"), comments.c.number > sa.bindparam("p_after"))
+    .order_by(comments.c.number)
+    .limit(sa.bindparam("p_limit", type_=sa.Integer())),
+    returning=tuple(comments.c),
+)
 JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
 
 
@@ -357,14 +366,9 @@ def answer_to(db: Database, job_id: str, call_id: str) -> Comment | None:
 
 def list_comments(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Comment]:
     """Comments with number > `after`, in order."""
-    statement = (
-        sa.select(comments)
-        .where(comments.c.job_id == job_id, comments.c.number > after)
-        .order_by(comments.c.number)
-        .limit(limit)
-    )
+    values = {"p_job": job_id, "p_after": after, "p_limit": MOST_ROWS if limit is None else limit}
     with db.read() as conn:
-        return [Comment(**row) for row in conn.execute(statement).mappings()]
+        return [Comment(*row) for row in _COMMENTS.all(conn, values)]
 
 
 def overdue_questions(db: Database, limit: int) -> list[str]:

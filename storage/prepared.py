@@ -17,17 +17,22 @@ from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 Convert = Callable[[Any], Any]
+Observer = Callable[[Connection, Any, str, Any], None]
+
+observers: list[
+    Observer
+] = []  # told of every statement, with its cursor and parameters: SQLAlchemy's events are not
 
 
 class Prepared:
     """One statement, as often as wanted, with other values. Thread-safe.
 
-    No IN of a list, whose text depends on its values. `returning` are the columns of its RETURNING clause, in order; `columns` those that an INSERT without `values` fills.
+    No IN of a list, whose text depends on its values. `returning` are the columns that it gives back, in order; `columns` those that an INSERT without `values` fills.
     """
 
     def __init__(
         self,
-        statement: sa.Insert | sa.Update,
+        statement: sa.Insert | sa.Update | sa.Select[Any],
         *,
         returning: Sequence[sa.ColumnElement[Any]] = (),
         columns: Sequence[str] | None = None,
@@ -49,22 +54,40 @@ class Prepared:
 
     def one_or_none(self, conn: Connection, values: Mapping[str, Any]) -> Any | None:
         """The one row that it returns, its columns as attributes; None where it met none. Raises DBAPIError."""
+        found = self.all(conn, values)
+        return found[0] if found else None
+
+    def all(self, conn: Connection, values: Mapping[str, Any]) -> list[Any]:
+        """Every row that it returns, their columns as attributes. Raises DBAPIError."""
         compiled, cursor = self._execute(conn, values)
-        found = cursor.fetchone()
-        if found is None:
-            return None
-        given = list(found)
-        for position, convert in compiled.results:
-            given[position] = convert(given[position])
-        return self._row(*given)
+        try:
+            rows = cursor.fetchall()
+        except conn.dialect.loaded_dbapi.Error as error:
+            raise_driver_error(conn, error, compiled.text)
+        if compiled.results is None:
+            compiled.results = self._results(conn.dialect, cursor.description)
+        return [self._row(*compiled.converted(row)) for row in rows]
+
+    def _results(self, dialect: Dialect, description: Sequence[Any]) -> list[tuple[int, Convert]]:
+        """The conversions of what comes back, by the types that the driver names."""
+        found: list[tuple[int, Convert]] = []
+        for position, (column, told) in enumerate(zip(self._returning, description, strict=True)):
+            convert = column.type.dialect_impl(dialect).result_processor(dialect, told[1])
+            if convert is not None:
+                found.append((position, convert))
+        return found
 
     def _execute(self, conn: Connection, values: Mapping[str, Any]) -> tuple[_Compiled, Any]:
         compiled = self._compiled.get(conn.dialect.name) or self._compile(conn.dialect)
         driver: Any = conn.connection.driver_connection
+        given = compiled.parameters(values)
         try:
-            return compiled, driver.execute(compiled.text, compiled.parameters(values))
+            cursor = driver.execute(compiled.text, given)
         except conn.dialect.loaded_dbapi.Error as error:
             raise_driver_error(conn, error, compiled.text)
+        for observe in observers:
+            observe(conn, cursor, compiled.text, given)
+        return compiled, cursor
 
     def _compile(self, dialect: Dialect) -> _Compiled:
         made = self._statement.compile(dialect=dialect, column_keys=self._columns)
@@ -73,29 +96,34 @@ class Prepared:
             name: (bound.value, bound.type.dialect_impl(dialect).bind_processor(dialect))
             for bound, name in made.bind_names.items()
         }
-        results = [
-            (position, convert)
-            for position, column in enumerate(self._returning)
-            if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
-        ]
-        compiled = _Compiled(str(made), made.positiontup, inputs, results)
+        compiled = _Compiled(str(made), made.positiontup, inputs)
         self._compiled[dialect.name] = compiled
         return compiled
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Compiled:
     text: str
     positions: Sequence[str] | None  # of the driver's parameters, where it takes them by position
-    inputs: Mapping[str, tuple[Any, Convert | None]]  # the value that the statement itself holds, and its conversion
-    results: Sequence[tuple[int, Convert]]
+    inputs: Mapping[
+        str, tuple[Any, Convert | None]
+    ]  # the value that the statement itself holds, and its conversion
+    results: Sequence[tuple[int, Convert]] | None = None  # by position; known once there was an answer
 
     def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
         given = {}
         for name, (own, convert) in self.inputs.items():
-            value = values[name] if name in values else own
+            value = values.get(name, own)
             given[name] = value if convert is None else convert(value)
         return given if self.positions is None else tuple([given[name] for name in self.positions])
+
+    def converted(self, row: Sequence[Any]) -> Sequence[Any]:
+        if not self.results:
+            return row
+        given = list(row)
+        for position, convert in self.results:
+            given[position] = convert(given[position])
+        return given
 
 
 def raise_driver_error(conn: Connection, error: Exception, text: str) -> NoReturn:

@@ -195,9 +195,8 @@ class ExchangeKeeper:
         seq = 1 if kept is None else kept.seq + 1
         folding, chain_began = self._folded(kept, messages, rest, tape.at)
         text = self._masked({**data, "seq": seq, "request": folding}, tape)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         packed = zlib.compress(text.encode("utf-8", "replace"), 6)
-        _write_whole(folder / file_name(seq), packed)
+        _write_whole(f"{folder}/", file_name(seq), packed)
         written = len(packed) + (0 if kept is None else kept.bytes_written)
         self._remember(
             job_id,
@@ -347,15 +346,20 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters are not kept …]\n{text[-half:]}"
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    """The file with all its bytes, or no file."""
-    partial = path.with_name(f".{path.name.removesuffix(SUFFIX)}.{os.getpid()}.part")
+def _write_whole(folder: str, name: str, data: bytes) -> None:
+    """The file with all its bytes, or no file; its folder is made where there is none. `folder` ends with a slash."""
+    partial = f"{folder}.{name.removesuffix(SUFFIX)}.{os.getpid()}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        with partial.open("wb") as file:
-            os.fchmod(file.fileno(), 0o600)
+        descriptor = os.open(partial, flags, 0o600)
+    except FileNotFoundError:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(partial, flags, 0o600)
+    try:
+        with open(descriptor, "wb", buffering=0) as file:  # noqa: PTH123 - a descriptor, not a path
             file.write(data)
-        partial.replace(path)
+        os.replace(partial, folder + name)  # noqa: PTH105 - once for each call of a model: pathlib costs as much again
     except OSError:
         with contextlib.suppress(OSError):
-            partial.unlink()
+            os.unlink(partial)  # noqa: PTH108 - the same
         raise

@@ -50,6 +50,8 @@ class JobRun:
             None  # the todo list (its seq) that a reminder was given of in earlier rows
         )
         self._todos: TodoList | None = None
+        self._candidates: tuple[tuple[str | None, str], list[str]] | None = None  # and what they depend on
+        self._marks: tuple[Any, Marks] | None = None  # with the column's value that they were read from
         self.tools: dict[str, Tool] = {}
         self.tool_schemas: list[dict[str, Any]] = []
         self.model_in_use: str | None = None  # where there are several
@@ -107,7 +109,10 @@ class JobRun:
     @property
     def candidates(self) -> list[str]:
         """The job's models, best first."""
-        return candidates_of(self.process.settings, self.row["model"], self.piece, self.row["movement"])
+        of = (self.row["model"], self.row["movement"])
+        if self._candidates is None or self._candidates[0] != of:
+            self._candidates = (of, candidates_of(self.process.settings, of[0], self.piece, of[1]))
+        return self._candidates[1]
 
     @property
     def profile(self) -> Profile:
@@ -128,7 +133,7 @@ class JobRun:
     @property
     def marks(self) -> Marks:
         """What was done about the context's size."""
-        marks = marks_of(self.row)
+        marks = self._all_marks
         if marks.model in (None, self.model_name):
             return marks
         return replace(marks, model=None, form=None, ceiling=0)
@@ -137,7 +142,15 @@ class JobRun:
     def size(self) -> Size:
         """How large the context is, as of the last commit."""
         size = size_of(self.row)
-        return size if marks_of(self.row).model in (None, self.model_name) else size.for_another_model()
+        return size if self._all_marks.model in (None, self.model_name) else size.for_another_model()
+
+    @property
+    def _all_marks(self) -> Marks:
+        """Whichever model they are of."""
+        column = self.row["context_marks"]
+        if self._marks is None or self._marks[0] is not column:
+            self._marks = (column, marks_of(self.row))
+        return self._marks[1]
 
     @property
     def limits(self) -> Limits:

@@ -83,7 +83,9 @@ class Conversation:
     def __init__(self) -> None:
         self._built: list[WireMessage] = []
         self._seen = 0  # rows that are in it
-        self._of: tuple[int, int, int] | None = None  # first and last of them by their seq, and what was trimmed
+        self._of: tuple[int, int, int] | None = (
+            None  # first and last of them by their seq, and what was trimmed
+        )
 
     def messages(
         self, rows: Sequence[Message], images: Mapping[str, str], trim_seq: int

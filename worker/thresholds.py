@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 WARN, COMPACT, ASK_TO_END, FORCE, STOP = 0.70, 0.80, 0.85, 0.95, 0.99  # of what is usable of the window
 UNKNOWN_COMPACT = 8_000  # where the window is not known
@@ -29,6 +30,7 @@ def reserve_of(window: int, max_output: int | None) -> int:
     return min(max_output or 0, window // 2)
 
 
+@lru_cache(maxsize=1024)  # asked for several times a step, and hardly ever others
 def limits(
     window: int, max_output: int | None, threshold: int | None, *, known: bool, ceiling: int
 ) -> Limits:

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from storage.engine import Database
+from storage.prepared import observers
 from storage.models import metadata
 
 
@@ -37,10 +38,16 @@ def recorded(db: Database) -> Iterator[Statements]:
             found.sent.append((statement, parameters[0] if many else parameters))
             found.rows += max(cursor.rowcount, 0)
 
+    def prepared(conn: Any, cursor: Any, statement: str, parameters: Any) -> None:
+        if conn.engine is db.engine:
+            after(conn, cursor, statement, parameters, None, many=False)
+
     sa.event.listen(db.engine, "after_cursor_execute", after)
+    observers.append(prepared)
     try:
         yield found
     finally:
+        observers.remove(prepared)
         sa.event.remove(db.engine, "after_cursor_execute", after)
 
 

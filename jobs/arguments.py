@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,10 +41,26 @@ def decode_arguments(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadArguments(f"its arguments must be a JSON object, not: {one_line(text, _PREVIEW)}")
     arguments = _decode_strings(value, schema.get("properties", {}))
-    problem = best_match(Draft202012Validator(schema).iter_errors(arguments))
-    if problem is not None:
-        raise BadArguments(_describe(problem))
+    if schema:
+        problem = best_match(_validator(schema).iter_errors(arguments))
+        if problem is not None:
+            raise BadArguments(_describe(problem))
     return arguments
+
+
+_validators: OrderedDict[int, tuple[Mapping[str, Any], Draft202012Validator]] = OrderedDict()
+_MOST_VALIDATORS = 512
+
+
+def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """The validator of this very object, which tools keep; it is held, so that its id stays its own."""
+    known = _validators.get(id(schema))
+    if known is None:
+        known = _validators[id(schema)] = (schema, Draft202012Validator(schema))
+        if len(_validators) > _MOST_VALIDATORS:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                _validators.popitem(last=False)
+    return known[1]
 
 
 def _refuse_constant(name: str) -> None:

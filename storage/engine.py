@@ -193,6 +193,14 @@ class Database:
         if self._lone_engine is not None:
             self._lone_engine.dispose()
 
+    @property
+    def busy_connections(self) -> int:
+        """How many connections are in use by somebody now, heartbeats' own not counted."""
+        pool = self.engine.pool
+        assert isinstance(pool, sa.QueuePool)
+        idle = self._writer is not None and not self._writer.in_transaction()
+        return pool.checkedout() - idle
+
     def _kept_writer(self) -> Connection:
         """The connection of all writes. Whoever calls this holds the gate."""
         if self._writer is None:
@@ -316,12 +324,11 @@ def _parse_url(url: str) -> URL:
 @contextmanager
 def _translated(url: URL) -> Iterator[None]:
     """Turns driver errors that a user can do something about into ours; others pass."""
-    name = url.set(query={}).render_as_string(hide_password=True)  # libpq takes a password in the query too
     try:
         yield
     except PoolTimeout as error:
         raise DatabaseUnavailable(
-            f"no free connection to {name} within 30 s",
+            f"no free connection to {_shown(url)} within 30 s",
             hint="the database is frozen or overloaded; nothing was lost",
         ) from error
     except DBAPIError as error:
@@ -330,15 +337,19 @@ def _translated(url: URL) -> Iterator[None]:
         )
         if _is_disk_full(error):
             raise DiskFull(
-                f"the disk under {name} is full ({text})",
+                f"the disk under {_shown(url)} is full ({text})",
                 hint="free some space; nothing that was accepted is lost",
             ) from error
         if error.connection_invalidated or _is_outage(error):
             raise DatabaseUnavailable(
-                f"the database {name} is not available: {text}",
+                f"the database {_shown(url)} is not available: {text}",
                 hint="check that it runs and is reachable (SOSTENUTO_DATABASE_URL), then try again",
             ) from error
         raise
+
+
+def _shown(url: URL) -> str:
+    return url.set(query={}).render_as_string(hide_password=True)  # libpq takes a password in the query too
 
 
 def _is_disk_full(error: DBAPIError) -> bool:

@@ -26,6 +26,7 @@ from worker.thresholds import Limits, limits, reserve_of
 from worker.tools.base import Tool
 
 if TYPE_CHECKING:
+    from worker.loops import Circle
     from worker.process import WorkerProcess
 
 UNKNOWN_WINDOW = 10_000  # tokens, while the model's window is not known
@@ -50,6 +51,9 @@ class JobRun:
             None  # the todo list (its seq) that a reminder was given of in earlier rows
         )
         self._todos: TodoList | None = None
+        self.circle: tuple[int, Circle | None] | None = (
+            None  # the loop at the row of that seq: see worker.loops
+        )
         self._candidates: tuple[tuple[str | None, str], list[str]] | None = None  # and what they depend on
         self._marks: tuple[Any, Marks] | None = None  # with the column's value that they were read from
         self.tools: dict[str, Tool] = {}

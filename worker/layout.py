@@ -114,8 +114,10 @@ def shown_images(rows: Sequence[Message]) -> list[dict[str, Any]]:
 
     The same until the next compaction: an image that goes earlier would change what was sent before.
     """
-    summary = max((row.seq for row in rows if row.kind == "summary"), default=0)
     gaps = [row for row in rows if row.kind == "gap" and row.extra and IMAGES in row.extra]
+    if not gaps:
+        return []
+    summary = max((row.seq for row in rows if row.kind == "summary"), default=0)
     older = [image for row in gaps if row.seq < summary for image in (row.extra or {})[IMAGES]]
     newer = [image for row in gaps if row.seq > summary for image in (row.extra or {})[IMAGES]]
     return older[-KEPT_IMAGES:] + newer

@@ -69,7 +69,7 @@ class Circle:
 
 def loop_warning(job: JobRun) -> NewMessage | None:
     """The one warning of the loop that the agent is in now."""
-    circle = find_circle(job.rows)
+    circle = _circle_of(job)
     if circle is None or circle.after_warning is not None:
         return None
     return reminder(LOOP, WARNING.format(what=circle.what))
@@ -77,7 +77,7 @@ def loop_warning(job: JobRun) -> NewMessage | None:
 
 def end_if_looping(job: JobRun) -> Ending | None:
     """Fails a job that went on in its loop after the warning. After a retry it reads why, and its steps count anew."""
-    circle = find_circle(job.rows)
+    circle = _circle_of(job)
     if circle is None or circle.after_warning is None or circle.after_warning < STOP_AFTER:
         return None
     told = reminder(STOPPED, STOP_TEXT.format(what=circle.what))
@@ -88,6 +88,14 @@ def end_if_looping(job: JobRun) -> Ending | None:
         {"detail": circle.what},
         checkpoint=Checkpoint(Commit.END, messages=[told]),
     )
+
+
+def _circle_of(job: JobRun) -> Circle | None:
+    """`find_circle` of the job's rows, looked for once where nothing came in between."""
+    last = job.rows[-1].seq
+    if job.circle is None or job.circle[0] != last:
+        job.circle = (last, find_circle(job.rows))
+    return job.circle[1]
 
 
 def find_circle(rows: Sequence[Message]) -> Circle | None:

@@ -33,4 +33,4 @@ def stage(migrated_url: str, tmp_path: Path, endpoint: StrictEndpoint, sandbox: 
     yield stage
     stage.close()
     assert not any(stage.busy_calls), "a database connection was held during a model call"
-    assert stage.checked_out() == 0
+    assert stage.process.db.busy_connections == 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
-from sqlalchemy.pool import QueuePool
 
 from jobs import comments, lifecycle, submit, views
 from jobs.installation import Installation
@@ -214,17 +213,11 @@ class Stage:
         tale = Tale(lines)
 
         def mind(request: ChatRequest) -> Answer:
-            self.busy_calls.append(self.checked_out())
+            self.busy_calls.append(self.process.db.busy_connections)
             return tale(request)
 
         self.endpoint.mind = mind
         return tale
-
-    def checked_out(self) -> int:
-        """Connections of the worker's pool that are in use now."""
-        pool = self.process.db.engine.pool
-        assert isinstance(pool, QueuePool)
-        return pool.checkedout()
 
     def run(self) -> str | None:
         return run_slice(self.process, None)

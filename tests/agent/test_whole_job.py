@@ -91,7 +91,7 @@ def test_no_connection_is_held_while_the_model_or_a_tool_works(stage: Stage) -> 
     held: list[int] = []
 
     def effect(_context: ToolContext, _arguments: dict[str, Any]) -> None:
-        held.append(stage.checked_out())
+        held.append(stage.process.db.busy_connections)
 
     stage.acts[0].effect = effect
     stage.play(calls(call("Act", n=1), call("Act", n=2)), go("COMPLETE"))

@@ -94,7 +94,7 @@ def play(stage: Stage, mind: Answering, **submitted: Any) -> str:
     """Submits a job and drives it with this mind, as far as it goes; returns its id."""
 
     def answering(request: ChatRequest) -> Answer:
-        stage.busy_calls.append(stage.checked_out())
+        stage.busy_calls.append(stage.process.db.busy_connections)
         return mind(request)
 
     stage.endpoint.mind = answering

@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from storage.engine import Database
-from storage.prepared import observers
 from storage.models import metadata
+from storage.prepared import observers
 
 
 @dataclass
@@ -67,6 +67,8 @@ def analyse(db: Database) -> None:
     """Lets the planner count the rows of the tables."""
     with db.write() as conn:
         conn.execute(sa.text("ANALYZE"))
+    if db.is_sqlite:
+        db.close()  # a connection reads these counts once, when it first needs the schema
 
 
 def scans(plan: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import urlsplit, urlunsplit
 
 from jobs.errors import ConfigurationError
@@ -13,7 +14,7 @@ from worker.model.scripted import PREFIX
 OPENAI_URL = "https://api.openai.com/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Route:
     """Where a model is, and what it is called there. Holds no key."""
 
@@ -24,7 +25,7 @@ class Route:
     entry: ModelSettings
     endpoint_limits: LimitSettings
 
-    @property
+    @cached_property
     def address(self) -> str:
         """The endpoint as it is shown and shared: without a password."""
         parts = urlsplit(self.base_url)
@@ -32,7 +33,7 @@ class Route:
             return self.base_url
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """What cooldowns and learned facts are shared by: the endpoint's address and the model."""
         return f"{self.address} {self.wire_name}"

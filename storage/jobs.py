@@ -368,7 +368,7 @@ def list_comments(db: Database, job_id: str, after: int = 0, limit: int | None =
     """Comments with number > `after`, in order."""
     values = {"p_job": job_id, "p_after": after, "p_limit": MOST_ROWS if limit is None else limit}
     with db.read() as conn:
-        return [Comment(*row) for row in _COMMENTS.all(conn, values)]
+        return [Comment(**row._asdict()) for row in _COMMENTS.all(conn, values)]
 
 
 def overdue_questions(db: Database, limit: int) -> list[str]:

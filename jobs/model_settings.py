@@ -7,13 +7,14 @@ only; jobs and pieces choose among them by a model's name.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from jobs.secret_files import Variables
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
@@ -79,12 +80,12 @@ class EndpointSettings(_Group):
 
     def key(self, environ: Mapping[str, str] | None = None) -> str:
         """The key itself; empty where none is named or set."""
-        environ = os.environ if environ is None else environ
+        environ = Variables(environ)
         return environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
 
     def sent_headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         """The headers as they are sent, variables filled in."""
-        environ = os.environ if environ is None else environ
+        environ = Variables(environ)
         return {
             name: environ.get(value.removeprefix(FROM_ENVIRONMENT), "").strip()
             if value.startswith(FROM_ENVIRONMENT)

@@ -7,11 +7,10 @@ the model's client keep their usual names, OPENAI_API_KEY and OPENAI_BASE_URL.
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -21,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -28,6 +28,7 @@ from pydantic import (
 from jobs.errors import did_you_mean
 from jobs.mcp_settings import McpServers, referenced_secrets
 from jobs.model_settings import Count, Endpoints, ModelName, Models, Price
+from jobs.secret_files import Variables
 
 DATABASE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "amqp", "amqps", "pyamqp")
@@ -166,6 +167,12 @@ class Settings(_Group):
         repr=False,
         description="redis://…, rediss://…, redis+socket://…, amqp://…; default: embedded",
     )
+    database_password: SecretStr | None = Field(
+        default=None, description="the password of database_url, where none stands in it"
+    )
+    broker_password: SecretStr | None = Field(
+        default=None, description="the password of broker_url, where none stands in it"
+    )
     data_dir: Path = Field(
         default=Path("sostenuto-data"), description="database, workspaces, sockets and logs"
     )
@@ -256,6 +263,11 @@ class Settings(_Group):
         default=10_000, description="most files in a workspace"
     )
 
+    flower_password: SecretStr | None = Field(
+        default=None,
+        description="of Flower's pages, for the name sostenuto; default: one made in the data dir",
+    )
+
     audit_days: Annotated[float, Field(ge=30, le=36_500)] = Field(
         default=365, description="how long the records of the audit log are kept"
     )
@@ -300,6 +312,25 @@ class Settings(_Group):
         if value is not None:
             _split_url(value, BROKER_SCHEMES, "redis://HOST:6379/0")
         return value
+
+    @field_validator("database_password", "broker_password")
+    @classmethod
+    def _check_password(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        url = str(info.field_name).replace("password", "url")
+        if value is not None and url in info.data:  # else the URL itself is refused
+            _with_password(info.data[url] or "", value)
+        return value
+
+    @model_validator(mode="after")
+    def _put_passwords_in(self) -> Settings:
+        """From here on there is one way to a server: its URL."""
+        for url in ("database_url", "broker_url"):
+            password = getattr(self, url.replace("url", "password"))
+            if password is not None:
+                object.__setattr__(
+                    self, url, _with_password(getattr(self, url), password)
+                )  # before anyone has it
+        return self
 
     @field_validator("openai_base_url")
     @classmethod
@@ -354,8 +385,9 @@ class Settings(_Group):
 
     def secrets(self) -> list[str]:
         """The exact values that must be masked wherever text is stored or shown; longest first."""
-        found = {self.openai_api_key.get_secret_value()} if self.openai_api_key else set()
-        found |= referenced_secrets(self.mcp.values(), os.environ)
+        keys = (self.openai_api_key, self.database_password, self.broker_password, self.flower_password)
+        found = {key.get_secret_value() for key in keys if key}
+        found |= referenced_secrets(self.mcp.values(), Variables())
         for url in (self.database_url, self.broker_url, self.openai_base_url):
             parts = urlsplit(url or "")
             given = [parts.password or "", *parse_qs(parts.query).get("password", [])]
@@ -378,6 +410,18 @@ def check_database_url(value: str) -> str:
     if not value.startswith("sqlite:///"):
         raise ValueError("allowed is sqlite:///FILE, with three slashes (four for an absolute path)")
     return f"sqlite:///{Path(file).expanduser().absolute()}"
+
+
+def _with_password(url: str, password: SecretStr) -> str:
+    """The URL with the password in it. Raises ValueError where there is one already, or no place for one."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite" or not parts.hostname:
+        raise ValueError("allowed is a password only beside the URL of a server")
+    if parts.password or "password" in parse_qs(parts.query):
+        raise ValueError("allowed is one password only, and one stands in the URL already")
+    name, _, address = parts.netloc.rpartition("@")
+    secret = quote(password.get_secret_value(), safe="")
+    return parts._replace(netloc=f"{name}:{secret}@{address}").geturl()
 
 
 def _split_url(value: str, schemes: tuple[str, ...], example: str) -> SplitResult:

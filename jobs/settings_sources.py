@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from jobs.documents import Document, DocumentError, Place, known_keys, model_problems, read_document
 from jobs.errors import ConfigurationError, did_you_mean
+from jobs.secret_files import SUFFIX, read_secret
 from jobs.settings import Settings
 
 PREFIX = "SOSTENUTO_"
@@ -25,6 +26,16 @@ CONFIG_FILE = "sostenuto.yaml"
 _NAMED = {"openai_api_key": "OPENAI_API_KEY", "openai_base_url": "OPENAI_BASE_URL"}
 _PATHS: frozenset[Place] = frozenset(
     {("data_dir",), ("pieces_dir",), ("prompts_dir",), ("context", "base_dir")}
+)
+
+# Each of these may stand in a file instead, which the variable with _FILE at its end names.
+FROM_FILES = (
+    "SOSTENUTO_DATABASE_URL",
+    "SOSTENUTO_DATABASE_PASSWORD",
+    "SOSTENUTO_BROKER_URL",
+    "SOSTENUTO_BROKER_PASSWORD",
+    "SOSTENUTO_FLOWER_PASSWORD",
+    "OPENAI_API_KEY",
 )
 
 # Variables with the prefix that are not settings.
@@ -75,11 +86,20 @@ class _Sources:
         self.environ = {
             name: value
             for name, value in environ.items()
-            if value and (name.startswith(PREFIX) or name in _NAMED.values())
+            if value and (name.startswith(PREFIX) or name.removesuffix(SUFFIX) in _NAMED.values())
         }
         self.folder = folder
+        self._read_files()
         self.file = self._config_file()
         self.document = self._read(self.file) if self.file else Document({}, {})
+
+    def _read_files(self) -> None:
+        """Puts what files hold in the place of the variables that name them."""
+        for name in FROM_FILES:
+            if path := self.environ.pop(name + SUFFIX, None):
+                if name in self.environ:
+                    raise ConfigurationError(f"{name} and {name}{SUFFIX} are both set: only one can be")
+                self.environ[name] = read_secret(name + SUFFIX, str(self.folder / path))
 
     def _config_file(self) -> Path | None:
         named = self.environ.get("SOSTENUTO_CONFIG")
@@ -117,7 +137,7 @@ class _Sources:
             if name in OTHER_VARIABLES:
                 continue
             if name not in known:
-                hint = did_you_mean(name, [*known, *OTHER_VARIABLES])
+                hint = did_you_mean(name, [*known, *OTHER_VARIABLES, *(name + SUFFIX for name in FROM_FILES)])
                 raise ConfigurationError(f"unknown variable {name}" + (f"; {hint}" if hint else ""))
             _put(data, known[name], value)
             _anchor(data, known[name], self.folder)

@@ -11,7 +11,12 @@ from pathlib import Path
 
 # What decides which installation a command works on.
 _PLACE = ("SOSTENUTO_CONFIG", "SOSTENUTO_DATA_DIR", "SOSTENUTO_DATABASE_URL", "SOSTENUTO_BROKER_URL")
-_SECRET = ("SOSTENUTO_DATABASE_URL", "SOSTENUTO_BROKER_URL")  # they may hold a password: named, never shown
+_SECRET = tuple(  # they may hold a password, or tell where one lies: named, never shown
+    f"SOSTENUTO_{server}_{what}{file}"
+    for server in ("DATABASE", "BROKER")
+    for what in ("URL", "PASSWORD")
+    for file in ("", "_FILE")
+)
 
 
 def program() -> str:

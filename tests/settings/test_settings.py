@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import ConfigurationError
+from jobs.model_settings import EndpointSettings
 from jobs.settings import Settings
-from jobs.settings_sources import OTHER_VARIABLES, allowed, fields, load_settings, variables
+from jobs.settings_sources import FROM_FILES, OTHER_VARIABLES, allowed, fields, load_settings, variables
 
 
 def test_defaults_need_nothing_and_are_absolute(tmp_path: Path) -> None:
@@ -245,6 +246,69 @@ def test_secrets_lists_each_exact_value_and_its_decoded_form(tmp_path: Path) -> 
     assert settings.database_url.startswith("postgresql://u:p%40ss@h/x")
 
 
+def test_secrets_come_from_files_and_are_masked_in_every_form(tmp_path: Path) -> None:
+    """Also what a URL must quote, and keys that are no settings of ours."""
+    for name, text in {
+        "db": "p@ss/w:1\n",
+        "broker": "br%oker\r\n",
+        "key": "sk-key",
+        "other": "sk-other\n",
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    endpoint = EndpointSettings(base_url="https://h/v1", api_key_env="OTHER_KEY")
+    assert endpoint.key({"OTHER_KEY_FILE": str(tmp_path / "other")}) == "sk-other"
+    settings = load_settings(
+        {
+            "SOSTENUTO_DATABASE_URL": "postgresql://me@h:5432/x",
+            "SOSTENUTO_DATABASE_PASSWORD_FILE": str(tmp_path / "db"),
+            "SOSTENUTO_BROKER_URL": "redis://h:6379/0",
+            "SOSTENUTO_BROKER_PASSWORD_FILE": "broker",  # below the folder it is started in
+            "OPENAI_API_KEY_FILE": str(tmp_path / "key"),
+        },
+        tmp_path,
+    )
+    assert settings.database_url == "postgresql://me:p%40ss%2Fw%3A1@h:5432/x"
+    assert settings.broker_url == "redis://:br%25oker@h:6379/0"
+    assert sorted(settings.secrets()) == sorted(
+        ["p@ss/w:1", "p%40ss%2Fw%3A1", "br%oker", "br%25oker", "sk-key"]
+    )
+    shown = repr(settings) + str(settings)
+    assert not [secret for secret in settings.secrets() if secret in shown]
+
+
+BAD_SECRETS = [
+    ({"OPENAI_API_KEY_FILE": "nothing"}, "OPENAI_API_KEY_FILE: the file .*nothing: no such file"),
+    ({"OPENAI_API_KEY_FILE": "."}, "OPENAI_API_KEY_FILE: the file .*: is a directory"),
+    ({"OPENAI_API_KEY_FILE": "empty"}, "is empty"),
+    ({"OPENAI_API_KEY_FILE": "large"}, "is too large for a secret"),
+    ({"OPENAI_API_KEY_FILE": "binary"}, "is no text in UTF-8"),
+    ({"OPENAI_API_KEY_FILE": "good", "OPENAI_API_KEY": "x"}, "OPENAI_API_KEY and OPENAI_API_KEY_FILE are both set"),
+    ({"OPENAI_BASE_URL_FILE": "good"}, "unknown variable OPENAI_BASE_URL_FILE"),
+    ({"SOSTENUTO_DATABASE_PASSWRD_FILE": "good"}, "did you mean 'SOSTENUTO_DATABASE_PASSWORD_FILE'"),
+    ({"SOSTENUTO_DATABASE_PASSWORD_FILE": "good"}, "SOSTENUTO_DATABASE_PASSWORD cannot be used: allowed is a password only beside"),
+    (
+        {"SOSTENUTO_BROKER_PASSWORD_FILE": "good", "SOSTENUTO_BROKER_URL": "redis://:hunter2@h"},
+        "SOSTENUTO_BROKER_PASSWORD cannot be used: allowed is one password only",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("environ", "expected"), BAD_SECRETS)
+def test_a_bad_file_of_a_secret_is_named_and_not_shown(
+    tmp_path: Path, environ: dict[str, str], expected: str
+) -> None:
+    for name, data in {
+        "empty": b"\n",
+        "large": b"hunter2" * 10_000,
+        "binary": b"hunter2\xff",
+        "good": b"hunter2",
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(ConfigurationError, match=expected) as caught:
+        load_settings(environ, tmp_path)
+    assert "hunter" not in f"{caught.value}{caught.value.hint}"
+
+
 def documented_rows() -> list[str]:
     """The table of docs/configuration.md; a failing test prints the rows to put there."""
     by_place = dict(fields())
@@ -263,6 +327,7 @@ def test_every_setting_is_in_the_documentation_as_it_is() -> None:
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert [row for row in documented_rows() if row not in text] == []
     assert [name for name in OTHER_VARIABLES if f"`{name}`" not in text] == []
+    assert [name for name in FROM_FILES if f"`{name}_FILE`" not in text] == []
 
 
 def test_settings_built_directly_have_the_same_defaults(tmp_path: Path) -> None:

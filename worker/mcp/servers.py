@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import tempfile
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.mcp_settings import McpServer, fill_in
 from jobs.plain_text import one_line
+from jobs.secret_files import Variables
 from worker.cancel import CancelToken
 from worker.mcp.names import tool_names, usable_schema
 from worker.mcp.tool import McpTool
@@ -253,7 +253,8 @@ class McpServers:
 
         server = self._servers[name]
         try:
-            variables, headers = fill_in(server.env, os.environ), fill_in(server.headers, os.environ)
+            environ = Variables()
+            variables, headers = fill_in(server.env, environ), fill_in(server.headers, environ)
         except KeyError as error:
             raise McpProblem(f"the variable {error.args[0]} is not set in the worker's environment") from None
         if server.url is not None:

@@ -42,6 +42,16 @@ def _readable(host: str) -> str:
     return str(ipaddress.ip_address(b"".join(words)))
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what would listen at `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def reaches_others(address: str) -> bool:
     """Whether other machines can reach what listens there."""
     return not ipaddress.ip_address(address).is_loopback

@@ -28,6 +28,13 @@ def tell_ready(name: str) -> None:
         sys.stdout.flush()
 
 
+def tell_drained() -> None:
+    """Tells the parent that this process ends because somebody asked it to leave: it is not to be started again."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write("drained\n")
+        sys.stdout.flush()
+
+
 def _follow(longest_stop: float) -> None:
     with contextlib.suppress(OSError):
         while os.read(STDIN, 4096):

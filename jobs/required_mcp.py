@@ -17,7 +17,7 @@ def check_required_mcp(installation: Installation, piece: Piece) -> None:
     """
     if not piece.required_mcp:
         return
-    workers = registry.live_workers(installation.db, FRESH_SECONDS)
+    workers = registry.live_workers(installation.db, FRESH_SECONDS, taking=True)
     offered = {name for worker in workers for name in worker["mcp"] or ()}
     missing = [name for name in piece.required_mcp if name not in offered]
     if workers and missing:

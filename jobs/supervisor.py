@@ -1,6 +1,7 @@
 """Workers, and a web server, that belong to one program: started, watched, started again when they die, ended with it.
 
     start ─▶ ready ─▶ … ─▶ died ─▶ (a pause that doubles up to 30 s) ─▶ start
+                       ├─▶ drained: it was asked to leave, and stays away
                        └─▶ stop: SIGTERM, the grace time, then SIGKILL
 
 Each worker's standard input is a pipe of ours: a worker stops in order when this program is gone, however it died
@@ -86,6 +87,7 @@ class WorkerChild:
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.node: str | None = None
+        self.drained = False  # it said that it ends because it was asked to leave
         self._said = b""
         self._log_start = _rotate(spec.log)
         with spec.log.open("ab") as log:
@@ -111,8 +113,9 @@ class WorkerChild:
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        self._listen()
-        return self._process.poll()
+        code = self._process.poll()
+        self._listen()  # after that: its last words are heard as well
+        return code
 
     def _listen(self) -> None:
         with contextlib.suppress(BlockingIOError, ValueError):
@@ -120,6 +123,7 @@ class WorkerChild:
         for line in self._said.decode(errors="replace").splitlines():
             if line.startswith("ready ") and self.node is None:
                 self.node = line.removeprefix("ready ")
+            self.drained = self.drained or line == "drained"
         self._said = self._said.rpartition(b"\n")[2][-1000:]
 
     def signal(self, number: signal.Signals) -> None:
@@ -148,6 +152,7 @@ class Change(StrEnum):
 
     READY = "ready"
     DIED = "died"
+    DRAINED = "drained"
     STARTED_AGAIN = "started_again"
 
 
@@ -170,6 +175,7 @@ class _Slot:
     child: WorkerChild | None = None
     told_ready: bool = False
     ready_since: float = 0.0
+    drained: bool = False
     deaths: int = 0  # in a row, without a settled time between them
     due: float = 0.0
 
@@ -189,7 +195,7 @@ class Supervisor:
 
     @property
     def all_ready(self) -> bool:
-        return all(slot.child is not None and slot.child.ready for slot in self._slots)
+        return all(slot.drained or (slot.child is not None and slot.child.ready) for slot in self._slots)
 
     def marks(self) -> list[ProcessMark]:
         """The running processes, for the record of what this program leaves behind should it be killed."""
@@ -213,7 +219,7 @@ class Supervisor:
 
     def _look_at(self, slot: _Slot) -> Iterator[Happening]:
         if slot.child is None:
-            if self._clock() >= slot.due:
+            if not slot.drained and self._clock() >= slot.due:
                 slot.child, slot.told_ready = _started(slot.spec), False
                 yield Happening(Change.STARTED_AGAIN, slot.spec.name, slot.child.pid)
             return
@@ -222,6 +228,11 @@ class Supervisor:
             slot.told_ready, slot.ready_since = True, self._clock()
             yield Happening(Change.READY, slot.spec.name, child.pid)
         if code is None:
+            return
+        if child.drained:
+            child.close()
+            slot.child, slot.drained = None, True
+            yield Happening(Change.DRAINED, slot.spec.name, child.pid, code)
             return
         if code > 0 and not self._all_were_ready:
             raise _failure(child, code)

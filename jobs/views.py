@@ -141,6 +141,11 @@ def queue_without_workers(installation: Installation, row: Mapping[str, Any]) ->
     return QUEUE_OF_STATE[State(row["state"])] if _unserved(installation, [row]) else None
 
 
+def worker_state(row: Mapping[str, Any]) -> str:
+    """Of a worker that runs: whether it takes jobs, or was asked to leave when it has none."""
+    return "running" if row["drain_requested_at"] is None else "draining"
+
+
 def _unserved(installation: Installation, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """The ids of those jobs that wait, for more than ten seconds, for a queue that no worker serves.
 
@@ -154,7 +159,7 @@ def _unserved(installation: Installation, rows: Sequence[Mapping[str, Any]]) -> 
     }
     if not waiting:
         return set()
-    workers = live_workers(installation.db, 2 * installation.settings.lease_seconds)
+    workers = live_workers(installation.db, 2 * installation.settings.lease_seconds, taking=True)
     served = {queue for worker in workers for queue in worker["queues"]}
     return {job_id for job_id, queue in waiting.items() if queue not in served}
 

@@ -139,6 +139,17 @@ def _sender() -> Celery:
     return app
 
 
+def monitoring_app(url: str) -> Celery:
+    """What Flower asks workers through."""
+    from celery import Celery
+
+    app = Celery("sostenuto", broker=url, set_as_current=False)
+    app.conf.update(
+        accept_content=["json"], task_default_queue=AGENT_QUEUE, broker_transport_options=broker_options(url)
+    )
+    return app
+
+
 def _connect(url: str) -> Connection:
     from kombu.connection import Connection
 

@@ -216,9 +216,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker process that was seen lately."""
+    """A worker process that was seen lately. `state`: running, or draining where it takes no more jobs."""
 
     name: str
+    state: str
     queues: Any
     concurrency: int
     version: str

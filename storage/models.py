@@ -347,6 +347,16 @@ workers = sa.Table(
     sa.Column("started_at", sa.Double, nullable=False),
     sa.Column("seen_at", sa.Double, nullable=False),
     sa.Column("stopped_at", sa.Double),
+    sa.Column("drain_requested_at", sa.Double),  # it takes no more jobs, and leaves when it has none
+)
+
+# One row: programs older than this revision must not write here any more. See docs/adr/0004-expand-then-contract.md.
+schema_floor = sa.Table(
+    "schema_floor",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("oldest_program", sa.Text, nullable=False),
+    sa.CheckConstraint("id = 1", name="one_row"),
 )
 
 cooldowns = sa.Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,13 +38,16 @@ def _upsert(
     )
 
 
-def register_worker(db: Database, values: dict[str, Any]) -> None:
+def register_worker(db: Database, values: dict[str, Any], *, starting: bool = True) -> None:
     """Publishes a worker process: name, host, pid, queues, concurrency, version, sandbox level, tool catalogue,
     MCP servers, problems.
 
-    Entries of workers that were not seen for a week are dropped.
+    A request to leave, made of an earlier process of that name, is forgotten where `starting`. Entries of workers that
+    were not seen for a week are dropped.
     """
     now = wall_clock()
+    if starting:
+        values = values | {"drain_requested_at": None}
     with db.write() as conn:
         conn.execute(sa.delete(workers).where(workers.c.seen_at < wall_clock() - FORGET_WORKERS_SECONDS))
         told = {"sandbox": values["sandbox"], "queues": values["queues"]}
@@ -51,22 +55,39 @@ def register_worker(db: Database, values: dict[str, Any]) -> None:
         _upsert(db, conn, workers, "name", values | {"started_at": now, "seen_at": now, "stopped_at": None})
 
 
-def worker_seen(db: Database, name: str, *, stopped: bool = False) -> None:
-    """Keeps a worker's entry fresh, or marks its orderly end."""
+def worker_seen(db: Database, name: str, *, stopped: bool = False) -> bool:
+    """Keeps a worker's entry fresh, or marks its orderly end. True: it was asked to leave when it has no job left."""
     values: dict[str, Any] = {"seen_at": wall_clock()}
     if stopped:
         values["stopped_at"] = wall_clock()
+    statement = sa.update(workers).where(workers.c.name == name).values(values)
     with db.lone_write() as conn:
-        conn.execute(sa.update(workers).where(workers.c.name == name).values(values))
+        asked: float | None = conn.execute(
+            statement.returning(workers.c.drain_requested_at)
+        ).scalar_one_or_none()
+    return asked is not None
 
 
-def live_workers(db: Database, fresh_seconds: float) -> list[dict[str, Any]]:
-    """Workers seen within `fresh_seconds` that have not stopped."""
+def request_drain(db: Database, names: Sequence[str], actor: str) -> None:
+    """Asks workers to take no more jobs and to leave when they have none; each hears it with its next heartbeat."""
+    with db.write() as conn:
+        for name in names:
+            asked = sa.update(workers).where(
+                workers.c.name == name, workers.c.stopped_at.is_(None), workers.c.drain_requested_at.is_(None)
+            )
+            if conn.execute(asked.values(drain_requested_at=wall_clock())).rowcount:
+                add_record(conn, AuditRecord("worker_drained", actor, "cli", data={"worker": name}))
+
+
+def live_workers(db: Database, fresh_seconds: float, *, taking: bool = False) -> list[dict[str, Any]]:
+    """Workers seen within `fresh_seconds` that have not stopped; `taking`: only those that still take jobs."""
     statement = (
         sa.select(workers)
         .where(workers.c.stopped_at.is_(None), workers.c.seen_at > wall_clock() - fresh_seconds)
         .order_by(workers.c.name)
     )
+    if taking:
+        statement = statement.where(workers.c.drain_requested_at.is_(None))
     with db.read() as conn:
         return [row._asdict() for row in conn.execute(statement)]
 

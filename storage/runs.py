@@ -243,6 +243,15 @@ def count_live_runs(db: Database, kind: str) -> int:
         return conn.execute(statement).scalar_one()
 
 
+def live_runs_by_worker(db: Database) -> dict[str, int]:
+    """How many runs each worker holds, dead ones that nobody has swept yet included."""
+    statement = (
+        sa.select(runs.c.worker, sa.func.count()).where(runs.c.ended_at.is_(None)).group_by(runs.c.worker)
+    )
+    with db.read() as conn:
+        return {row.worker: int(row[1]) for row in conn.execute(statement)}
+
+
 def list_runs(db: Database, job_id: str) -> list[dict[str, Any]]:
     """Every run of a job, oldest first."""
     statement = sa.select(runs).where(runs.c.job_id == job_id).order_by(runs.c.claimed_at)

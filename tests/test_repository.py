@@ -1,4 +1,4 @@
-"""The repository as a whole: layout, pins, links, deployment files, and what must not be named in it."""
+"""The repository as a whole: layout, pins, links, and what must not be named in it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 REQUIRED = {
     ".ci", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "Makefile", "Procfile", "README.md",
-    "benchmarks", "docker-compose.yml", "docs", "examples", "jobs", "pyproject.toml", "requirements-dev.txt", "requirements.txt", "sostenuto", "storage", "tests", "worker",
+    "benchmarks", "deploy", "docker-compose.yml", "docs", "examples", "jobs", "pyproject.toml", "requirements-dev.txt", "requirements.txt", "sostenuto", "storage", "tests", "worker",
 }  # fmt: skip
 ALLOWED = REQUIRED | {
     ".dockerignore", ".gitignore", "LICENSE",
@@ -215,50 +214,3 @@ def test_scripts_are_executable_and_strict(script: str) -> None:
 
 def test_ci_runs_exactly_make_check() -> None:
     assert (ROOT / ".ci/run").read_text().rstrip().splitlines()[-1] == "make check"
-
-
-def test_the_procfile_starts_workers_of_both_queues_and_the_web_server() -> None:
-    lines = [line for line in (ROOT / "Procfile").read_text().splitlines() if not line.startswith("#")]
-    commands = dict(line.split(": ", 1) for line in lines)
-    assert commands == {
-        "worker": "exec .venv/bin/sostenuto worker --queues agent",
-        "context": "exec .venv/bin/sostenuto worker --queues context",
-        "web": "exec .venv/bin/sostenuto web",
-    }
-
-
-@functools.cache
-def _compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = YAML(typ="safe").load(ROOT / "docker-compose.yml")
-    return loaded
-
-
-def test_compose_publishes_only_the_web_server_on_loopback_and_mounts_no_host_folder() -> None:
-    for name, service in _compose()["services"].items():
-        assert service.get("ports", []) == (["127.0.0.1:8787:8787"] if name == "web" else []), name
-        assert service.get("network_mode") != "host", name
-        for volume in service.get("volumes", []):
-            assert volume.partition(":")[0] in _compose()["volumes"], name
-
-
-def test_compose_has_no_default_secret() -> None:
-    """Every variable that carries a secret is required, and none stands in the file itself."""
-    text = (ROOT / "docker-compose.yml").read_text()
-    for variable, rest in re.findall(r"\$\{(\w+)(.*?)\}", text):
-        assert rest.startswith(":?") or variable == "OPENAI_BASE_URL", variable
-    for name, service in _compose()["services"].items():
-        for variable, value in service.get("environment", {}).items():
-            if re.search(r"PASSWORD|KEY|SECRET", variable):
-                assert "${" in value or value.startswith("/run/secrets/"), (name, variable)
-    for secret in _compose()["secrets"].values():
-        assert set(secret) == {"environment"}
-
-
-def test_compose_migrates_before_it_works() -> None:
-    services = _compose()["services"]
-    assert services["migrate"]["command"] == ["db", "upgrade"]
-    worker = services["worker"]
-    assert worker["command"] == ["worker", "--queues", "agent"]
-    assert services["context"]["command"] == ["worker", "--queues", "context"]
-    assert worker["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
-    assert worker["cap_drop"] == ["ALL"]

@@ -12,19 +12,20 @@ import threading
 from jobs.embedded import BrokerKeeper
 from jobs.errors import SostenutoError
 from jobs.installation import Installation, open_installation
-from jobs.parent import follow_parent, tell_ready
+from jobs.parent import follow_parent, tell_drained, tell_ready
 from jobs.plain_logs import plain_logs
 from jobs.settings import Settings
 from jobs.settings_sources import load_settings
 from jobs.wakeups import QUEUES
 from storage.masking import register_secrets
 from worker.app import consume, stop_consuming
+from worker.bootsteps import stop_reading
 from worker.drafts import DraftTeller
 from worker.heartbeat import Control, Heartbeat, LeaseWatch
 from worker.process import WorkerProcess
 from worker.sandbox.base import Level, Sandbox, SandboxUnavailable
 from worker.sandbox.detect import detect
-from worker.shutdown import EXIT_SECONDS, STOP_SECONDS, Shutdown, finish, install_signal_handlers
+from worker.shutdown import EXIT_SECONDS, STOP_SECONDS, Drain, Shutdown, finish, install_signal_handlers
 from worker.sweep import Sweep
 
 log = logging.getLogger("worker")
@@ -83,7 +84,14 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         if options.with_parent:
             tell_ready(process.name)
 
-    threads: list[threading.Thread] = [heartbeat, watch, control, drafts, sweep, shutdown, process.hooks]
+    def leave() -> None:
+        if options.with_parent:
+            tell_drained()
+        shutdown.request()
+        stop_consuming()
+
+    drain = Drain(process, lambda: stop_reading(process.queues), leave)
+    threads: list[threading.Thread] = [heartbeat, watch, control, drafts, sweep, shutdown, drain, process.hooks]
     for thread in threads:
         thread.start()
     exit_code = consume(process, options.log_level, on_ready=ready, on_shutdown=shutdown.request)

@@ -14,7 +14,7 @@ from typing import Any
 from jobs.arguments import BadArguments, decode_arguments
 from jobs.errors import ConfigurationError
 from jobs.reasons import Reason
-from jobs.states import Event
+from jobs.states import Event, State
 from storage import jobs as job_store
 from storage.crashpoints import CrashPoint, crash_point
 from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage
@@ -30,6 +30,7 @@ from worker.mcp.required import end_if_server_missing
 from worker.mirrors import mirror_checklists, mirror_transitions
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.types import ModelReply, ModelRequest, ToolCall
+from worker.monitoring import sight
 from worker.note_tools import CHECKLIST_CHANGES, plan_of
 from worker.prices import cost_at
 from worker.prompts import unread_text
@@ -72,6 +73,7 @@ def run_agent(job: JobRun) -> Ending:
                 ending = take_step(job)
             else:
                 begin_visit(job)
+                job.process.show(sight(State.RUNNING, job.row))
     return ending
 
 

@@ -18,7 +18,7 @@ import jobs
 from jobs.broker import broker_options
 from jobs.errors import ConfigurationError
 from jobs.installation import broker_url
-from worker.bootsteps import HubWakeUp, wake_event_loop
+from worker.bootsteps import EventSender, HubWakeUp, wake_event_loop
 from worker.process import WorkerProcess
 from worker.tasks import register_tasks
 
@@ -79,7 +79,7 @@ def make_app(process: WorkerProcess) -> Celery:
         broker_connection_max_retries=None,
         broker_transport_options=broker_options(url),
     )
-    app.steps["consumer"].add(HubWakeUp)
+    app.steps["consumer"].update((HubWakeUp, EventSender))
     register_tasks(app, process)
     return app
 

@@ -1,4 +1,4 @@
-"""Celery mends: a thread that ends wakes the worker's event loop.
+"""Celery mends: a thread that ends wakes the worker's event loop; and a way to send events from a task's thread.
 
 Without prefetch, Celery asks the broker for another message only when its event loop turns, and nothing turns it when
 a pool thread becomes free: a freed slot would wait up to a second for the loop's next poll.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from celery import bootsteps
 
 _writers: list[int] = []  # the pipe of this process's event loop, once there is one
+_dispatchers: list[Any] = []  # of the present connection to the broker
+_consumers: list[Any] = []  # the same
 
 
 def wake_event_loop() -> None:
@@ -21,6 +24,40 @@ def wake_event_loop() -> None:
     for writer in _writers:
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop as well
             os.write(writer, b"\0")
+
+
+def stop_reading(queues: Sequence[str]) -> None:
+    """Lets the event loop take no more messages from these queues, also after its next connection."""
+    for consumer in _consumers:
+        for queue in queues:
+            consumer.call_soon(consumer.cancel_task_queue, queue)
+    wake_event_loop()
+
+
+def send_task_event(kind: str, task_id: str, **fields: object) -> None:
+    """Tells monitors of a running task, through the worker's own sender: it buffers, as for Celery's own events.
+
+    Nothing is promised: events are for looking, and are lost with the broker.
+    """
+    for dispatcher in _dispatchers:
+        dispatcher.send(f"task-{kind}", uuid=task_id, **fields)
+
+
+class EventSender(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
+    """Knows the sender of events of the present connection."""
+
+    requires = ("celery.worker.consumer.events:Events",)
+
+    def __init__(self, _consumer: Any, **_: Any) -> None:
+        pass
+
+    def start(self, consumer: Any) -> None:
+        _dispatchers[:] = [consumer.event_dispatcher]
+        _consumers[:] = [consumer]
+
+    def stop(self, _consumer: Any) -> None:
+        _dispatchers.clear()
+        _consumers.clear()
 
 
 class HubWakeUp(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types

@@ -156,7 +156,7 @@ def end_at_boundary(job: JobRun) -> Ending | None:
         return end(job, Event.PAUSE, Reason.PAUSED_BY_USER, {"actor": "a person"})
     if exceeded := exceeded_budget(job):
         return end(job, Event.EXHAUST_BUDGET, Reason.BUDGET_EXCEEDED, exceeded)
-    if job.process.stopping.is_set():
+    if job.process.leaving:
         return end(job, Event.REQUEUE, Reason.WORKER_STOPPED, {"worker": job.process.name})
     if job.committed_steps >= settings.slice_steps or job.seconds > settings.slice_seconds:
         return end(job, Event.REQUEUE, Reason.SLICE_OVER)

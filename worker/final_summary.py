@@ -43,6 +43,7 @@ from worker.fallback import candidates_of
 from worker.layout import INHERITED
 from worker.live import LiveRun
 from worker.model.errors import ModelError, ModelErrorKind
+from worker.monitoring import SUMMARISING, sight
 from worker.process import WorkerProcess
 from worker.summarising import Purpose, Spend, SummaryOrder, summarise
 
@@ -71,6 +72,7 @@ def run_summary(process: WorkerProcess, hint: str | None) -> str | None:
     if claimed is None:
         return None
     live, row = claimed
+    process.show(sight(SUMMARISING, row))
     try:
         end = _work(process, live, row)
         if end is not None:
@@ -87,7 +89,7 @@ def run_summary(process: WorkerProcess, hint: str | None) -> str | None:
 
 def _claim(process: WorkerProcess, run_id: str, hint: str | None) -> tuple[LiveRun, dict[str, Any]] | None:
     with process.claiming:
-        if process.stopping.is_set():
+        if process.leaving:
             if hint is not None:
                 process.wakeups.send(SUMMARY, hint)  # another worker's to hear: this message is gone
             return None

@@ -57,7 +57,8 @@ class Heartbeat(threading.Thread):
                     run.renewed_at = began
                 else:
                     run.cancel.cancel("lease_lost")
-        registry.worker_seen(self._process.db, self._process.name)
+        if registry.worker_seen(self._process.db, self._process.name):
+            self._process.draining.set()
         left = self._process.take_given_back()
         try:
             while left:

@@ -25,6 +25,7 @@ from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.profiles import Profile
 from worker.model.turns import turn_at
 from worker.model.types import ModelReply, ModelRequest
+from worker.monitoring import Show, show_nobody
 from worker.note_tools import NOTE_TOOLS
 from worker.plugins import load_plugins
 from worker.read_comments import NAME as READ_COMMENTS
@@ -52,10 +53,15 @@ class WorkerProcess:
         plugins = load_plugins([*(tool.name for tool in standard_tools()), *_PUBLISHED, *_ALWAYS_THERE])
         self.catalogue = Catalogue([*standard_tools(), *plugins.tools])
         self._problems = plugins.problems
+        self._registered = False
         self.live = LiveRuns()
         self.hooks = HookCaller(self.db, self.settings, load_hooks(self.settings))
         self.claiming = threading.Lock()  # one claim at a time, so that two suspects are never taken together
         self.stopping = threading.Event()
+        self.draining = (
+            threading.Event()
+        )  # set before stopping where it was asked to leave when it has no job
+        self.show: Show = show_nobody
         self.closed = threading.Event()  # Celery has left and the last acts are done
         self.zone: tzinfo = installation.settings.zone()
         self.cooldowns: dict[str, float] = {}  # endpoint → monotonic end; refreshed by the control thread
@@ -112,6 +118,11 @@ class WorkerProcess:
         """What cooldowns are shared by: the endpoint's address and the model."""
         return self.models.route(model).key
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it takes no more jobs, and gives back what it has at the next step boundary."""
+        return self.stopping.is_set() or self.draining.is_set()
+
     def wake(self, job_id: str, queue: str = AGENT_QUEUE) -> None:
         """Sends the wake-up of a job that this process gave back."""
         self.wakeups.send(queue, job_id)
@@ -146,4 +157,6 @@ class WorkerProcess:
                 "mcp": self.mcp.names,
                 "problems": [*self._problems, *self.mcp.problems],
             },
+            starting=not self._registered,
         )
+        self._registered = True

@@ -73,6 +73,31 @@ class Shutdown(threading.Thread):
                     self._process.wake(job_id, queue)
 
 
+class Drain(threading.Thread):
+    """Waits to be asked to leave; then for the process to have no run, however long a step takes; then stops it."""
+
+    def __init__(
+        self, process: WorkerProcess, stop_reading: Callable[[], None], stop: Callable[[], None]
+    ) -> None:
+        super().__init__(name="drain", daemon=True)
+        self._process = process
+        self._stop_reading = stop_reading
+        self._stop = stop
+
+    def run(self) -> None:
+        process = self._process
+        process.draining.wait()
+        self._stop_reading()
+        with process.claiming:  # a claim that had begun is now a live run; no other begins
+            runs = process.live.all()
+        log.info("draining: no more jobs are taken; %d runs end at their next step", len(runs))
+        while not process.stopping.is_set():
+            if process.live.wait_until_idle(POLL_SECONDS):
+                log.info("drained: no run is left")
+                self._stop()
+                return
+
+
 def _within(seconds: float, act: Callable[[], None]) -> None:
     """Does it in a thread that is left behind after `seconds`: a frozen database must not keep the process alive."""
     thread = threading.Thread(target=act, daemon=True)

@@ -20,6 +20,7 @@ from worker.cancel import Cancelled
 from worker.endings import Ending, end, fail_run
 from worker.job_run import JobRun
 from worker.live import LiveRun
+from worker.monitoring import sight
 from worker.process import WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
         return None
     live, row = claimed
     log.info("job %s: %s run %s begins at step %d", row["id"], kind.queue, live.ref.run_id, row["steps"])
+    process.show(sight(kind.target, row))
     try:
         ending = _work(process, live, row, kind)
     finally:
@@ -62,6 +64,8 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
             process.mcp.close_run(live.cancel)
         finally:
             process.live.remove(live)
+    left = "given up: another run may have it" if ending is None else f"{ending.state} ({ending.reason})"
+    process.show(sight(kind.target, row, left))
     if ending is not None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
     _wake_next(process, live, ending, kind)
@@ -89,7 +93,7 @@ def _claim(
     process: WorkerProcess, run_id: str, hint: str | None, kind: RunKind
 ) -> tuple[LiveRun, dict[str, Any]] | None:
     with process.claiming:
-        if process.stopping.is_set():
+        if process.leaving:
             if hint is not None:
                 process.wake(hint, kind.queue)  # another worker's to hear: this message is gone
             return None

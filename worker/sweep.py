@@ -148,7 +148,7 @@ def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) 
 
 def wake_forgotten(process: WorkerProcess) -> None:
     """Sends wake-ups for due jobs that nobody was told of, as many as there are idle slots: more would only pile up."""
-    workers = registry.live_workers(process.db, fresh_seconds=2 * process.settings.lease_seconds)
+    workers = registry.live_workers(process.db, 2 * process.settings.lease_seconds, taking=True)
     for state, queue in QUEUE_OF_STATE.items():
         slots = sum(worker["concurrency"] for worker in workers if queue in worker["queues"])
         idle = slots - count_live_runs(process.db, queue)

@@ -146,6 +146,7 @@ FILE: Example = {
 PIECE: Example = {"name": "general", "origin": "built-in", "description": "Any task", "valid": True}
 WORKER: Example = {
     "name": "host:4711",
+    "state": "running",
     "queues": ["agent"],
     "concurrency": 50,
     "version": "0.1.0",

@@ -349,6 +349,7 @@ class Worker(BaseModel):
     model_config = _shown(WORKER)
 
     name: str
+    state: Literal["running", "draining"]
     queues: list[str]
     concurrency: int
     version: str

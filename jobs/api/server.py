@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Callable, Collection
@@ -12,6 +11,7 @@ import uvicorn
 from jobs.api.application import create_app
 from jobs.errors import UsageError
 from jobs.installation import Installation
+from jobs.listening import is_loopback
 from jobs.plain_logs import plain_logs
 
 SHUTDOWN_SECONDS = 5
@@ -30,7 +30,7 @@ def serve(
 
     Raises UsageError for an address that other machines reach, unless `allow_remote`, and for one that cannot be had.
     """
-    if not allow_remote and not _is_loopback(host):
+    if not allow_remote and not is_loopback(host):
         raise UsageError(
             f"{host} can be reached from other machines, and this server speaks plain HTTP",
             hint="put a proxy with TLS before 127.0.0.1, or confirm with --allow-remote",
@@ -50,15 +50,6 @@ def serve(
     plain_logs()
     with bound:
         uvicorn.Server(config).run(sockets=[bound])
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bind(host: str, port: int) -> socket.socket:

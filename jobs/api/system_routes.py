@@ -12,7 +12,7 @@ from jobs.api.routing import Installed, JobsReader, MetricsReader, TaggedRoute, 
 from jobs.broker import answers
 from jobs.errors import SostenutoError
 from jobs.installation import broker_url
-from jobs.views import iso
+from jobs.views import iso, worker_state
 from storage import migrate, registry
 
 router = APIRouter(tags=["system"])
@@ -87,6 +87,7 @@ def list_workers(
     return whole(
         [
             {name: row[name] for name in members}
+            | {"state": worker_state(row)}
             | {name: iso(row[name]) for name in ("started_at", "seen_at")}
             for row in rows
         ]

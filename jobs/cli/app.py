@@ -15,6 +15,7 @@ from jobs.cli import (
     demo,
     exchanges,
     files,
+    flower,
     following,
     model_view,
     notes,
@@ -25,6 +26,7 @@ from jobs.cli import (
     tokens,
     up,
     web,
+    workers,
 )
 
 Commands = dict[str, Callable[..., Any]]
@@ -83,7 +85,9 @@ def command_tree() -> Any:
     app.add_typer(_group("Files of a job's workspace.", FILES), name="files")
     app.add_typer(_group("Pieces: the workflows that jobs run.", PIECES), name="pieces")
     app.command("worker")(operating.worker)
+    app.command("workers")(workers.workers)
     app.command("web")(web.web)
+    app.command("flower")(flower.flower)
     app.add_typer(_group("Tokens of the HTTP API.", TOKENS), name="tokens")
     app.command("doctor")(checkup.doctor)
     app.command("audit")(auditing.audit)

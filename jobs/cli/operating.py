@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.engine import Database
 
 
-def worker(
+def worker(  # noqa: PLR0917  Typer passes them by name
     queues: Annotated[
         str | None,
         typer.Option("--queues", metavar="NAMES", help="Queues to serve, with commas; default: all."),
@@ -32,8 +32,32 @@ def worker(
     log_level: Annotated[
         str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
     ] = None,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="Ask running workers to leave: those of this machine, or --name, --host, --all."
+        ),
+    ] = False,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="HOST", help="With --drain: those of HOST.")
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="With --drain: all of them.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="With --drain: until they are gone.")] = True,
 ) -> None:
-    """Run a worker in the foreground. Ctrl-C stops it in order: its jobs go on elsewhere, or at its next start."""
+    """Run a worker in the foreground. Ctrl-C stops it in order: its jobs go on elsewhere, or at its next start.
+
+    With --drain none is run: workers that run take no more jobs, end their jobs' steps however long they take, hand the
+    jobs back, and exit with code 0.
+    """
+    if drain:
+        from jobs.cli.workers import drain as ask_to_leave
+
+        if queues or concurrency or log_level or (name and everywhere):
+            raise UsageError("--drain goes with --name, --host or --all, and runs no worker")
+        ask_to_leave(name=name, host=host, everywhere=everywhere, wait=wait)
+        return
+    if host or everywhere:
+        raise UsageError("--host and --all go with --drain")
     load()  # a bad setting is told here, in one line
     given = {"--queues": queues, "--concurrency": concurrency, "--name": name, "--log-level": log_level}
     arguments = [
@@ -47,7 +71,7 @@ def upgrade(
     revision: Annotated[str, typer.Argument(metavar="REVISION", help="How far.")] = "head",
     json: options.Json = False,
 ) -> None:
-    """Bring the database up to date. Stop the workers first."""
+    """Bring the database up to date. Workers of the version before may go on meanwhile."""
     from storage import migrate
 
     with _database() as db:

@@ -43,6 +43,8 @@ class Screen:
             self.say("worker_ready", f"{who} is ready", "green", **data)
         elif happening.change is Change.STARTED_AGAIN:
             self.say("worker_started_again", f"{who} was started in its place", **data)
+        elif happening.change is Change.DRAINED:
+            self.say("worker_drained", f"{who} has left, as it was asked to; the next `up` starts it", **data)
         else:
             assert happening.exit_code is not None
             when = f"; next start in {happening.pause:g} s" if happening.pause else ""

@@ -42,6 +42,9 @@ class Program(WorkerSpec):
         return [sys.executable, "-c", self.code]
 
 
+LEAVES = READY + "sys = __import__('sys'); sys.stdin.read(1); print('drained', flush=True)"
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0
@@ -82,6 +85,22 @@ def _killed(supervisor: Supervisor) -> Happening:
     (child,) = supervisor.children
     child.signal(signal.SIGKILL)
     return _next(supervisor)
+
+
+def test_a_worker_that_was_asked_to_leave_stays_away(log: Path, clock: Clock) -> None:
+    """Its exit code alone, 0, would not say so: a worker that anybody else stopped is started again."""
+    supervisor = Supervisor([Program("w", log, code=LEAVES)], clock)
+    supervisor.start()
+    assert _next(supervisor).change is Change.READY
+    (child,) = supervisor.children
+    stdin = child._process.stdin
+    assert stdin is not None
+    stdin.write(b"x")
+    stdin.flush()
+    assert _next(supervisor) == Happening(Change.DRAINED, "w", child.pid, 0)
+    clock.now += 10 * LONGEST_PAUSE
+    assert supervisor.look() == []
+    assert (supervisor.children, supervisor.all_ready) == ([], True)
 
 
 def test_pauses_double_and_are_bounded() -> None:

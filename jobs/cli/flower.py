@@ -1,0 +1,45 @@
+"""`sostenuto flower`: which worker runs what, as Celery tells it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs.cli import render
+from jobs.cli.context import load
+
+PORT = 5555
+
+
+def flower(
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="0: a free one.")
+    ] = PORT,
+    url_prefix: Annotated[
+        str, typer.Option("--url-prefix", metavar="PATH", help="Below which path, behind a proxy.")
+    ] = "",
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Listen where other machines reach it. Plain HTTP.")
+    ] = False,
+) -> None:
+    """Serve Flower in the foreground: workers, their tasks, queues. Read-only. Ctrl-C stops it.
+
+    It asks for the name sostenuto and a password: SOSTENUTO_FLOWER_PASSWORD, else one that it makes and keeps.
+    """
+    from jobs.flower_server import USER, password, password_file, serve_flower
+
+    settings = load()
+
+    def listening(url: str) -> None:
+        print(f"listening on {url}", flush=True)
+        if settings.flower_password is not None:
+            return
+        if render.on_terminal():  # what goes elsewhere is kept, and would keep the password
+            render.line(("  name     ", "dim"), USER)
+            render.line(("  password ", "dim"), password(settings))
+        else:
+            print(f"name {USER}, password in {password_file(settings)}", flush=True)
+
+    serve_flower(settings, host, port, url_prefix=url_prefix, allow_remote=allow_remote, listening=listening)

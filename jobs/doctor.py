@@ -95,13 +95,17 @@ def _database(settings: Settings) -> Iterator[Finding]:
     try:
         with closing(Database(settings.database_url)) as db:
             migrate.check(db)
+            found = migrate.current(db)
             workers = registry.live_workers(db, FRESH_SECONDS)
     except SostenutoError as error:
         yield Finding(
             "database", Verdict.BAD, str(error), error.hint or "start it, or mend SOSTENUTO_DATABASE_URL"
         )
         return
-    yield Finding("database", Verdict.OK, "it answers, with this program's schema")
+    schema = "with this program's schema"
+    if found != migrate.head():
+        schema = f"at revision {found}, of a newer program, which lets this one work on"
+    yield Finding("database", Verdict.OK, f"it answers, {schema}")
     if not workers:
         yield Finding("workers", Verdict.WARNING, "none runs", "start one: sostenuto worker, or sostenuto up")
     for worker in workers:

@@ -70,5 +70,8 @@ def open_installation(settings: Settings) -> Iterator[Installation]:
 
 
 def _migrate_own_file(db: Database) -> None:
-    if migrate.current(db) != migrate.head():
+    found = migrate.current(db)
+    if migrate.is_newer(found):
+        migrate.check(db)
+    elif found != migrate.head():
         migrate.upgrade(db)

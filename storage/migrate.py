@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from storage.engine import Database
 from storage.errors import SchemaMismatch
+from storage.models import schema_floor
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -62,15 +63,32 @@ def downgrade(db: Database, revision: str) -> None:
         command.downgrade(config, revision)
 
 
+def is_newer(found: str | None) -> bool:
+    """Whether a newer program than this one migrated the database."""
+    return found is not None and found not in revisions()
+
+
 def check(db: Database) -> None:
-    """Raises SchemaMismatch unless the database has exactly this program's schema."""
+    """Raises SchemaMismatch unless this program may work on the database.
+
+    It may on its own schema, and on a newer one that lets it: migrations only add, until the versions that do not know
+    what was added are gone (docs/adr/0004-expand-then-contract.md).
+    """
     found = current(db)
-    if found == head():
+    if found == head() or (is_newer(found) and head() >= oldest_program(db)):
         return
-    if found is not None and found not in revisions():
+    if found is not None and is_newer(found):
         raise _newer(found)
     what = "has no tables yet" if found is None else f"is at revision {found}, this program needs {head()}"
     raise SchemaMismatch(f"the database {what}", hint="run: sostenuto db upgrade")
+
+
+def oldest_program(db: Database) -> str:
+    """The oldest revision whose program may work on this database."""
+    with db.read() as conn:
+        if not sa.inspect(conn).has_table(schema_floor.name):
+            return current(db) or ""
+        return conn.execute(sa.select(schema_floor.c.oldest_program)).scalar_one()
 
 
 def _newer(found: str) -> SchemaMismatch:
@@ -95,7 +113,7 @@ def _migrating(db: Database) -> Iterator[Config]:
         if not db.is_sqlite:
             conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
         found = _current(conn)
-        if found is not None and found not in revisions():
+        if found is not None and is_newer(found):
             raise _newer(found)
         config.attributes["connection"] = conn
         yield config

@@ -91,7 +91,16 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         stop_consuming()
 
     drain = Drain(process, lambda: stop_reading(process.queues), leave)
-    threads: list[threading.Thread] = [heartbeat, watch, control, drafts, sweep, shutdown, drain, process.hooks]
+    threads: list[threading.Thread] = [
+        heartbeat,
+        watch,
+        control,
+        drafts,
+        sweep,
+        shutdown,
+        drain,
+        process.hooks,
+    ]
     for thread in threads:
         thread.start()
     exit_code = consume(process, options.log_level, on_ready=ready, on_shutdown=shutdown.request)

@@ -89,7 +89,11 @@ def current(json: options.Json = False) -> None:
     if json:
         print(to_json({"revision": found, "head": wanted, "current": found == wanted}))
     else:
-        state = "up to date" if found == wanted else f"this program needs {wanted}: sostenuto db upgrade"
+        state = f"this program needs {wanted}: sostenuto db upgrade"
+        if found == wanted:
+            state = "up to date"
+        elif migrate.is_newer(found):
+            state = f"made by a newer program; this one knows {wanted}"
         render.line(f"{found or 'empty'} ({state})")
 
 

@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from storage import migrate
 from storage.engine import Database
 from storage.errors import SchemaMismatch, StorageError
-from storage.models import comments, job_inputs, jobs, metadata
+from storage.models import comments, job_inputs, jobs, metadata, schema_floor
 from tests import factories
 from tests.storage.children import run_children
 
@@ -128,6 +128,9 @@ def _set_revision(db: Database, revision: str) -> None:
 def test_a_newer_programs_data_is_refused_and_left_alone(db: Database) -> None:
     job_id = factories.make_job(db)
     _set_revision(db, "9999")
+    migrate.check(db)  # it only added
+    with db.write() as conn:
+        conn.execute(sa.update(schema_floor).values(oldest_program="9998"))  # it took something away
     for refuse in (migrate.check, migrate.upgrade, lambda found: migrate.downgrade(found, "base")):
         with pytest.raises(SchemaMismatch, match="newer version") as caught:
             refuse(db)

@@ -88,7 +88,7 @@ def oldest_program(db: Database) -> str:
     with db.read() as conn:
         if not sa.inspect(conn).has_table(schema_floor.name):
             return current(db) or ""
-        return conn.execute(sa.select(schema_floor.c.oldest_program)).scalar_one()
+        return str(conn.execute(sa.select(schema_floor.c.oldest_program)).scalar_one())
 
 
 def _newer(found: str) -> SchemaMismatch:

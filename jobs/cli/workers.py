@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,9 @@ from jobs.cli import options, render
 from jobs.cli.context import opened
 from jobs.cli.text import to_json
 from jobs.errors import UsageError
-from jobs.installation import Installation
+
+if TYPE_CHECKING:
+    from jobs.installation import Installation
 
 POLL_SECONDS = 0.5
 

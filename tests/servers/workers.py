@@ -6,7 +6,7 @@ import itertools
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.servers.processes import kill_tree, process_tree, signal_tree
@@ -99,13 +99,15 @@ class CommandFactory:
         """Start `sostenuto worker ARGUMENTS`. `env` is added to the test's environment."""
         return self.run("worker", *arguments, env=env)
 
-    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> CommandProcess:
-        """Start `sostenuto ARGUMENTS` in an empty folder of its own."""
+    def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> CommandProcess:
+        """Start `sostenuto ARGUMENTS` in an empty folder of its own; `prefix` is a program that starts it."""
         folder = self._folder / str(next(self._numbers))
         folder.mkdir()
         log = folder / "output.log"
         process = self._session.spawn(
-            [Path(sys.executable).with_name("sostenuto"), *arguments],
+            [*prefix, Path(sys.executable).with_name("sostenuto"), *arguments],
             log,
             env={**self._env, "PYTHONUNBUFFERED": "1", **(env or {})},
             submark=self._submark,

@@ -20,11 +20,12 @@ from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.images import add_images
 from storage.live import drop_live
-from storage.models import comments, jobs, messages, runs, tool_calls
+from storage.models import comments, jobs, messages, tool_calls
 from storage.parents import child_ended
 from storage.plans import add_plan
 from storage.prepared import Prepared
-from storage.records import Checkpoint, Committed, Message, Move, NewEvent, NewMessage, RunRef
+from storage.records import Checkpoint, Committed, Message, NewEvent, NewMessage, RunRef
+from storage.run_rows import end_run
 from storage.summaries import add_summary
 from storage.text import clean_json, clean_text
 
@@ -80,7 +81,7 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         if checkpoint.remark is not None:
             _add_remark(conn, run, *checkpoint.remark, row)
         if checkpoint.move is not None:
-            _end_run(conn, run, checkpoint.move, now)
+            end_run(conn, run.run_id, checkpoint.move.outcome, checkpoint.move.steps)
             if row.parent_id is not None and checkpoint.move.terminal:
                 woken = child_ended(conn, row.parent_id)
             add_hook_calls(conn, db.hooks, run.job_id, checkpoint.move.target)
@@ -231,12 +232,4 @@ def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Any) -
             text=clean_text(text),
             created_at=row.updated_at,
         )
-    )
-
-
-def _end_run(conn: Connection, run: RunRef, move: Move, now: float) -> None:
-    conn.execute(
-        sa.update(runs)
-        .where(runs.c.id == run.run_id, runs.c.ended_at.is_(None))
-        .values(ended_at=now, outcome=move.outcome, steps=move.steps)
     )

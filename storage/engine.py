@@ -15,15 +15,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlalchemy.sql.functions import FunctionElement
 
 from storage.errors import DatabaseUnavailable, DiskFull, StorageError
@@ -37,6 +46,8 @@ BUSY_TIMEOUT_MS = int(BUSY_TIMEOUT_SECONDS * 1000)
 EAGER_SECONDS = 0.1  # of waiting for another process's commit in short steps
 SHORTEST_WAIT, LONGEST_WAIT = 0.0003, 0.005  # seconds between two tries
 CONNECT_TIMEOUT_SECONDS = 5
+PING_AFTER_SECONDS = 1.0  # a connection that was not used for so long may be dead
+_USED_AT = "sostenuto_used_at"
 
 
 class wall_clock(FunctionElement[float]):  # noqa: N801 - reads as a SQL function where it is used
@@ -225,11 +236,10 @@ class Database:
             sa.event.listen(engine, "connect", self._prepare_sqlite)
             sa.event.listen(engine, "begin", _begin_sqlite)
             return engine
-        return sa.create_engine(
+        engine = sa.create_engine(
             self.url,
             pool_size=POSTGRES_POOL if pooled else 1,
             max_overflow=0,
-            pool_pre_ping=True,
             json_serializer=_dump_json,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -242,6 +252,9 @@ class Database:
                 "options": "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=15000",
             },
         )
+        sa.event.listen(engine, "checkin", _note_use)
+        sa.event.listen(engine, "checkout", partial(_ping_if_idle, engine.dialect))
+        return engine
 
     def _prepare_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
@@ -254,6 +267,23 @@ class Database:
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
+
+
+def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info[_USED_AT] = time.monotonic()
+
+
+def _ping_if_idle(
+    dialect: Dialect, connection: Any, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection
+) -> None:
+    """Replaces a connection that died while nobody used it; one of just now is trusted, and costs no round trip."""
+    used_at = record.info.get(_USED_AT)
+    if used_at is None or time.monotonic() - used_at < PING_AFTER_SECONDS:
+        return
+    try:
+        dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError from error
 
 
 def _foreign_keys_off(connection: sqlite3.Connection, _record: object) -> None:

@@ -7,6 +7,7 @@ or because the job was retried, writes nothing more. The job's state and result 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,8 +17,10 @@ from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import LeaseLost
 from storage.history import append_events
-from storage.models import jobs, runs, summaries
+from storage.models import jobs, summaries
+from storage.prepared import Prepared
 from storage.records import NewEvent, NewSummary, RunRef, Summary
+from storage.run_rows import begin_run, end_run
 from storage.runs import WakeQueue, take_unwoken
 from storage.summaries import add_summary
 
@@ -42,7 +45,7 @@ def owed_values(steps: int | sa.ColumnElement[int]) -> dict[str, Any]:
 def void_summary(conn: Connection, run_id: str | None) -> dict[str, Any]:
     """The columns of a job that goes on after all; a run that is writing its summary loses it. Holds the job's row."""
     if run_id is not None:
-        _end_run(conn, run_id, "voided")
+        end_run(conn, run_id, "voided")
     return {"summary_state": NONE, "summary_run_id": None, "summary_due_at": None, "summary_attempts": 0}
 
 
@@ -51,45 +54,55 @@ def claim_summary(
 ) -> dict[str, Any] | None:
     """Leases the longest due pending summary, or the hinted one, to a new run; returns its job's row, or None."""
     with db.write() as conn:
-        job_id = _choose(conn, hint, locking=not db.is_sqlite)
+        job_id = _choose(conn, hint)
         if job_id is None:
             return None
-        row = conn.execute(
-            sa.update(jobs)
-            .where(jobs.c.id == job_id, jobs.c.summary_state == PENDING, jobs.c.summary_run_id.is_(None))
-            .values(summary_run_id=run_id)
-            .returning(*jobs.c, wall_clock().label("now"))
-        ).one_or_none()
-        if row is None:
+        found = _TAKE.one_or_none(conn, {"p_job": job_id, "p_run": run_id})
+        if found is None:
             return None
-        conn.execute(
-            sa.insert(runs).values(
-                id=run_id,
-                job_id=job_id,
-                kind=RUN_KIND,
-                worker=worker,
-                attempt=row.summary_attempts,
-                claimed_at=row.now,
-                lease_expires_at=row.now + lease_seconds,
-            )
+        row: dict[str, Any] = found._asdict()
+        now = row.pop("now")
+        begin_run(
+            conn,
+            RunRef(run_id, job_id),
+            kind=RUN_KIND,
+            worker=worker,
+            attempt=row["summary_attempts"],
+            now=now,
+            lease_seconds=lease_seconds,
         )
         crash_point(CrashPoint.CLAIM_COMMITTING)
     crash_point(CrashPoint.CLAIM_COMMITTED)
-    return row._asdict()
+    return row
 
 
-def _choose(conn: Connection, hint: str | None, *, locking: bool) -> str | None:
-    due = sa.select(jobs.c.id).where(
+_DUE = (
+    sa.select(jobs.c.id)
+    .where(
         jobs.c.summary_state == PENDING,
         jobs.c.summary_run_id.is_(None),
         jobs.c.summary_due_at <= wall_clock(),
     )
-    if locking:
-        due = due.with_for_update(skip_locked=True)
-    chosen = None if hint is None else conn.execute(due.where(jobs.c.id == hint)).scalar_one_or_none()
-    return (
-        chosen or conn.execute(due.order_by(jobs.c.summary_due_at, jobs.c.id).limit(1)).scalar_one_or_none()
+    .with_for_update(skip_locked=True)  # says nothing on SQLite, where writers are alone
+)
+_HINTED = Prepared(_DUE.where(jobs.c.id == sa.bindparam("p_job")), returning=(jobs.c.id,))
+_LONGEST_DUE = Prepared(_DUE.order_by(jobs.c.summary_due_at, jobs.c.id).limit(1), returning=(jobs.c.id,))
+_NOW = wall_clock().label("now")
+_TAKE = Prepared(
+    sa.update(jobs)
+    .where(
+        jobs.c.id == sa.bindparam("p_job"), jobs.c.summary_state == PENDING, jobs.c.summary_run_id.is_(None)
     )
+    .values(summary_run_id=sa.bindparam("p_run"))
+    .returning(*jobs.c, _NOW),
+    returning=(*jobs.c, _NOW),
+)
+
+
+def _choose(conn: Connection, hint: str | None) -> str | None:
+    found = None if hint is None else _HINTED.one_or_none(conn, {"p_job": hint})
+    found = found or _LONGEST_DUE.one_or_none(conn, {})
+    return None if found is None else str(found.id)
 
 
 @dataclass(slots=True)
@@ -105,35 +118,49 @@ class SummaryEnd:
 
 def end_summary_if_run_owns(db: Database, run: RunRef, end: SummaryEnd) -> None:
     """Ends the run with what it found, in one transaction. Raises LeaseLost, when nothing is written, or StorageError."""
-    values: dict[str, Any] = {
-        "summary_state": end.state,
-        "summary_run_id": None,
-        "updated_at": wall_clock(),
-        "event_seq": jobs.c.event_seq + int(end.event is not None),
-        "total_summaries": jobs.c.total_summaries + int(end.summary is not None),
-    }
-    if end.state == PENDING:
-        values |= {"summary_due_at": wall_clock() + end.delay}
-        values |= {"summary_attempts": jobs.c.summary_attempts + int(end.counts)}
-        values |= {} if end.delay else {"summary_woken_at": wall_clock()}  # the run sends the wake-up itself
+    given = {"p_job": run.job_id, "p_run": run.run_id, "p_state": end.state, "p_delay": end.delay}
+    events = [] if end.event is None else [end.event]
+    statement = _end_statement(
+        events=len(events), pending=end.state == PENDING, counts=end.counts, delayed=bool(end.delay),
+        summary=end.summary is not None,
+    )  # fmt: skip
     with db.write() as conn:
-        row = conn.execute(
-            sa.update(jobs)
-            .where(jobs.c.id == run.job_id, jobs.c.summary_run_id == run.run_id)
-            .values(values)
-            .returning(jobs.c.event_seq, jobs.c.total_summaries, jobs.c.visit, jobs.c.updated_at)
-        ).one_or_none()
+        row = statement.one_or_none(conn, given)
         if row is None:
             raise LeaseLost(run.job_id, run.run_id)
         if end.summary is not None:
             add_summary(
                 conn, run.job_id, end.summary, row.total_summaries, visit=row.visit, now=row.updated_at
             )
-        events = [] if end.event is None else [end.event]
         append_events(conn, run.job_id, events, last_seq=row.event_seq, now=row.updated_at, run_id=run.run_id)
-        _end_run(conn, run.run_id, "requeue" if end.state == PENDING else end.state)
+        end_run(conn, run.run_id, "requeue" if end.state == PENDING else end.state)
         crash_point(CrashPoint.SUMMARY_COMMITTING)
     crash_point(CrashPoint.SUMMARY_COMMITTED)
+
+
+_ENDED = (jobs.c.event_seq, jobs.c.total_summaries, jobs.c.visit, jobs.c.updated_at)
+
+
+@lru_cache(maxsize=32)
+def _end_statement(*, events: int, pending: bool, counts: bool, delayed: bool, summary: bool) -> Prepared:
+    """The guarded UPDATE with which a summary's run ends."""
+    values: dict[str, Any] = {
+        "summary_state": sa.bindparam("p_state"),
+        "summary_run_id": None,
+        "updated_at": wall_clock(),
+        "event_seq": jobs.c.event_seq + events,
+        "total_summaries": jobs.c.total_summaries + int(summary),
+    }
+    if pending:
+        values |= {"summary_due_at": wall_clock() + sa.bindparam("p_delay", type_=sa.Double())}
+        values |= {"summary_attempts": jobs.c.summary_attempts + int(counts)}
+        values |= {} if delayed else {"summary_woken_at": wall_clock()}  # the run sends the wake-up itself
+    update = (
+        sa.update(jobs)
+        .where(jobs.c.id == sa.bindparam("p_job"), jobs.c.summary_run_id == sa.bindparam("p_run"))
+        .values(values)
+    )
+    return Prepared(update.returning(*_ENDED), returning=_ENDED)
 
 
 def give_back_summary(db: Database, run: RunRef) -> bool:
@@ -172,11 +199,3 @@ def final_summary(db: Database, job_id: str) -> Summary | None:
     with db.read() as conn:
         row = conn.execute(newest).mappings().one_or_none()
         return None if row is None else Summary(**row)
-
-
-def _end_run(conn: Connection, run_id: str, outcome: str) -> None:
-    conn.execute(
-        sa.update(runs)
-        .where(runs.c.id == run_id, runs.c.ended_at.is_(None))
-        .values(ended_at=wall_clock(), outcome=outcome)
-    )

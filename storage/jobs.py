@@ -20,19 +20,21 @@ from storage.hooks import add_hook_calls
 from storage.listing import JobFilter
 from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
-from storage.prepared import Prepared
+from storage.prepared import MOST_ROWS, Prepared
 from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
 from storage.text import clean_json, clean_text
 
 SYSTEM = "system"  # the author of comments that nobody wrote
 MOST_HOPS = 20  # of a chain of inheritance that is looked at
-MOST_ROWS = 2**31 - 1  # where a reader wants them all
 _COMMENTS = Prepared(
     sa.select(comments)
     .where(comments.c.job_id == sa.bindparam("p_job"), comments.c.number > sa.bindparam("p_after"))
     .order_by(comments.c.number)
     .limit(sa.bindparam("p_limit", type_=sa.Integer())),
     returning=tuple(comments.c),
+)
+_INPUTS = Prepared(
+    sa.select(job_inputs).where(job_inputs.c.job_id == sa.bindparam("p_job")), returning=tuple(job_inputs.c)
 )
 JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
 
@@ -287,7 +289,7 @@ def job_ids_like(db: Database, part: str, owner: str | None, limit: int = 10) ->
 def get_inputs(db: Database, job_id: str) -> tuple[str, dict[str, Any]]:
     """The job's instruction and its frozen piece."""
     with db.read() as conn:
-        row = conn.execute(sa.select(job_inputs).where(job_inputs.c.job_id == job_id)).one_or_none()
+        row = _INPUTS.one_or_none(conn, {"p_job": job_id})
     if row is None:
         raise JobNotFound(job_id)
     return row.instruction, row.piece

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 Convert = Callable[[Any], Any]
 Observer = Callable[[Connection, Any, str, Any], None]
 
+MOST_ROWS = 2**31 - 1  # as a LIMIT, where a reader wants them all
 observers: list[
     Observer
 ] = []  # told of every statement, with its cursor and parameters: SQLAlchemy's events are not

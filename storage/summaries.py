@@ -10,8 +10,14 @@ from sqlalchemy.engine import Connection
 
 from storage.engine import Database
 from storage.models import summaries
+from storage.prepared import Prepared
 from storage.records import Message, NewSummary, Summary
 from storage.text import clean_text
+
+_ADD = Prepared(
+    sa.insert(summaries),
+    columns=("job_id", "number", "visit", "message_seq", "created_at", *NewSummary.__slots__),
+)
 
 
 def add_summary(
@@ -31,11 +37,8 @@ def add_summary(
         "model": None if new.model is None else clean_text(new.model),
     }
     seq = None if message is None else message.seq
-    conn.execute(
-        sa.insert(summaries).values(
-            job_id=job_id, number=number, visit=visit, message_seq=seq, created_at=now, **values
-        )
-    )
+    values |= {"job_id": job_id, "number": number, "visit": visit, "message_seq": seq, "created_at": now}
+    _ADD.run(conn, values)
 
 
 def list_summaries(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Summary]:

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from storage.engine import Database
 from storage.models import messages, tool_calls
+from storage.prepared import MOST_ROWS, Prepared
 from storage.records import DoneCall, Message
 from storage.text import clean_text
 
@@ -18,6 +19,13 @@ _PAGE = 20
 MOST_PINNED = 32  # messages that a visit begins with: its system message and the blocks of its head
 _DONE = (tool_calls.c.message_seq.label("seq"), tool_calls.c.name, tool_calls.c.arguments)
 _COLUMNS: list[sa.Column[Any]] = [messages.c[name] for name in Message.__slots__]
+_AFTER = Prepared(
+    sa.select(*_COLUMNS)
+    .where(messages.c.job_id == sa.bindparam("p_job"), messages.c.seq > sa.bindparam("p_after"))
+    .order_by(messages.c.seq)
+    .limit(sa.bindparam("p_limit", type_=sa.Integer())),
+    returning=_COLUMNS,
+)
 
 
 def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_seq: int) -> list[Message]:
@@ -47,7 +55,9 @@ def load_view_in(
 
 def list_messages(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Message]:
     """Messages with seq > `after`, in order."""
-    return _select(db, job_id, messages.c.seq > after, limit)
+    values = {"p_job": job_id, "p_after": after, "p_limit": MOST_ROWS if limit is None else limit}
+    with db.read() as conn:
+        return [Message(**row._asdict()) for row in _AFTER.all(conn, values)]
 
 
 def find_messages(

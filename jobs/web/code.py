@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import time
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
+from typing import Any
 
 from markupsafe import Markup
-from pygments import highlight  # type: ignore[import-untyped]  # its stubs are a package of their own; three calls are made
-from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]  # as above
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]  # its stubs are a package of their own
 from pygments.lexer import Lexer  # type: ignore[import-untyped]  # as above
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]  # as above
 
-MOST_CODE = 20_000  # characters; a model decides what is highlighted, so it is bounded
+MOST_CODE = 10_000  # characters; a model decides what is highlighted, so it is bounded
 MOST_LINE = 2_000
+BLOCK_SECONDS, TEXT_SECONDS = 0.06, 0.12  # of work: of one block, and of all blocks of a text
 
-# Only these: each was tried with hostile text for the time that it takes.
 LANGUAGES = {
     "python": ("py",), "pycon": (), "javascript": ("js", "mjs"), "jsx": (), "typescript": ("ts",), "tsx": (), "json": ("jsonl",),
     "yaml": ("yml",), "toml": (), "ini": ("cfg",), "bash": ("sh", "shell", "zsh"), "console": (), "sql": (),
@@ -31,13 +34,35 @@ def _lexer(name: str) -> Lexer:
     return get_lexer_by_name(name, stripnl=False, ensurenl=False)
 
 
+class _TooSlow(Exception):
+    """Text on which the lexer goes back and forth."""
+
+
+def _in_time(tokens: Iterable[Any], seconds: float) -> Iterator[Any]:
+    end = time.thread_time() + seconds
+    for token in tokens:
+        if time.thread_time() > end:
+            raise _TooSlow
+        yield token
+
+
 @lru_cache(maxsize=1024)
-def highlighted(text: str, language: str) -> Markup | None:
-    """The code as HTML, escaped, in spans with classes; None where it is to be shown plain."""
+def highlighted(
+    text: str, language: str, most: int = MOST_CODE, seconds: float = BLOCK_SECONDS
+) -> Markup | None:
+    """The code as HTML, escaped, in spans with classes; None where it is to be shown plain.
+
+    So is text on which it would take longer than `seconds` of work: a lexer's time can grow with the text's square.
+    """
     name = _NAMES.get(language.lower())
-    if name is None or len(text) > MOST_CODE or max(map(len, text.splitlines()), default=0) > MOST_LINE:
+    if name is None or len(text) > most or max(map(len, text.splitlines()), default=0) > MOST_LINE:
         return None
-    return Markup(highlight(text, _lexer(name), _FORMATTER))  # noqa: S704  the formatter escapes all text
+    file = io.StringIO()
+    try:
+        _FORMATTER.format(_in_time(_lexer(name).get_tokens(text), seconds), file)
+    except _TooSlow:
+        return None
+    return Markup(file.getvalue())  # noqa: S704  the formatter escapes all text
 
 
 def language_of_file(path: str) -> str:

@@ -38,6 +38,7 @@ from storage.observing import progress_of
 
 router = APIRouter(prefix="/jobs/{job_id}", route_class=PageRoute)
 PREVIEW_BYTES = 200_000
+PREVIEW_CODE, PREVIEW_SECONDS = 60_000, 0.5  # characters that are highlighted, and the work for them
 _PLACE = re.compile(r"(\d{1,9})-(\d{1,9})", re.ASCII)
 
 
@@ -146,7 +147,7 @@ def preview(
         data = file.read(PREVIEW_BYTES + 1)
     record(installation, "download", principal.owner, job.id, path=path, size=min(len(data), PREVIEW_BYTES))
     text = data[:PREVIEW_BYTES].decode(errors="replace")
-    code = highlighted(neutral(text), language_of_file(path))
+    code = highlighted(neutral(text), language_of_file(path), PREVIEW_CODE, PREVIEW_SECONDS)
     cut = len(data) > PREVIEW_BYTES
     return page(request, "preview.html", job=job, path=path, picture=None, text=text, code=code, cut=cut)
 

@@ -7,6 +7,7 @@ loaded. Characters that steer terminals or turn the direction of writing are mad
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
 from jobs.plain_text import strip_terminal
-from jobs.web.code import highlighted
+from jobs.web.code import TEXT_SECONDS, highlighted
 
 MOST_MARKDOWN = 30_000  # characters rendered as Markdown; longer texts are shown as they are
 MOST_SHOWN = 60_000  # characters of one text on the page; the whole is a link away
@@ -95,10 +96,12 @@ class _Renderer(RendererHTML):
         title = tokens[index].attrGet("title")
         return f"<a{_written(attributes | ({'title': str(title)} if title else {}))}>"
 
-    def fence(self, tokens: Sequence[Token], index: int, _options: OptionsDict, _env: EnvType) -> str:
-        """A block of code, its parts told apart where its language is known."""
+    def fence(self, tokens: Sequence[Token], index: int, _options: OptionsDict, env: EnvType) -> str:
+        """A block of code, its parts told apart where its language is known, as long as that takes no time to speak of."""
         language = tokens[index].info.split(maxsplit=1)[0] if tokens[index].info.strip() else ""
-        code = highlighted(tokens[index].content, language)
+        began, left = time.thread_time(), env.get("code_seconds", TEXT_SECONDS)
+        code = highlighted(tokens[index].content, language) if left > 0 else None
+        env["code_seconds"] = left - (time.thread_time() - began)
         return f"<pre><code>{escape(tokens[index].content) if code is None else code}</code></pre>\n"
 
     def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:

@@ -48,6 +48,7 @@ def environment() -> jinja2.Environment:
         "amount": amount,
         "iso": _iso,
         "stamp": _stamp,
+        "combined": lambda one, other: {**one, **other},
     }
     made.globals |= {"asset": asset_url, "languages": LANGUAGES, "short_time": short_time}
     return made

@@ -107,15 +107,15 @@ def test_every_page_is_labelled_legible_and_fits(
             page.locator("#side-files").wait_for()
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
         assert page.evaluate("document.documentElement.lang") == locale[:2]
-        faults += [f"{name}: {fault}" for fault in _faults(page)]
+        faults += [f"{name}: {fault}" for fault in faults_of(page)]
         page.close()
     login = visitor.fresh().new_page()
     login.goto(f"{site.url}/login")
-    faults += [f"login: {fault}" for fault in _faults(login)]
+    faults += [f"login: {fault}" for fault in faults_of(login)]
     assert faults == []
 
 
-def _faults(page: Page) -> list[str]:
+def faults_of(page: Page) -> list[str]:
     found: Any = page.evaluate(_FAULTS)
     return [*found, *page.evaluate(_FAINT)]
 

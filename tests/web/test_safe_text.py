@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.web.safe_text import MOST_MARKDOWN, markdown, neutral
+from jobs.web.code import highlighted
+from jobs.web.safe_text import MOST_MARKDOWN, _parser, markdown, neutral
 from tests.web.hostile import TEXTS
 
 TAGS = {
@@ -140,3 +141,26 @@ def test_deep_and_strange_texts_are_answered_soon(text: str) -> None:
 def test_what_is_too_long_for_markdown_is_shown_as_it_is() -> None:
     html = markdown("**x** <b>" * MOST_MARKDOWN)
     assert html.startswith('<pre class="plain">**x** &lt;b&gt;')
+
+
+def test_code_is_told_apart_and_stays_text() -> None:
+    html = str(markdown("```python\nx = '<b>'  # </code><script>\n```"))
+    assert """<span class="k-s1">'&lt;b&gt;'</span>""" in html
+    b & gt
+    "</span>" in html
+    assert "<script" not in html
+    for info in ("", "no-such-language", "<i>", 'js"onload="x', "python x=1"):
+        html = str(markdown(f"```{info}\n<b>\n```"))
+        assert "<b>" not in html
+        assert "onload" not in html
+
+
+def test_code_that_takes_too_long_or_is_too_much_is_shown_plain() -> None:
+    """A model chooses what is highlighted: what is out of time, or long, is text like any other."""
+    code = "def f(): pass\n"
+    assert highlighted(code, "python") is not None
+    assert highlighted(code, "python", seconds=-1.0) is None
+    assert highlighted(code * 1000, "python") is None
+    assert highlighted(f"x = '{'a' * 3000}'", "python") is None
+    spent = _parser().render("```python\nx = 1\n```", {"code_seconds": 0.0})
+    assert spent == "<pre><code>x = 1\n</code></pre>\n"

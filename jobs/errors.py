@@ -8,6 +8,7 @@
     ├── IllegalTransition           4
     ├── TooManySubtasks             1   the agent reads it
     ├── BrokerUnavailable           6
+    ├── TooManyQueued               8   `limits.max_queued`: later perhaps
     ├── JobDidNotSucceed            7   `submit --wait` and `watch --wait`
     └── UsageError                  2   what the user gave is wrong
         ├── ConfigurationError      a setting; names the variable or the file and line
@@ -19,7 +20,7 @@
         └── AmbiguousJobId          an abbreviated id that fits several jobs
 
 Exit codes of the command line: 0 ok · 1 failed or unexpected · 2 bad usage or input · 3 not found · 4 not possible
-in this state · 5 database · 6 broker · 7 the job did not succeed (--wait) · 130 interrupted.
+in this state · 5 database · 6 broker · 7 the job did not succeed (--wait) · 8 too many jobs wait · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from storage.errors import (
     SchemaMismatch,
     SostenutoError,
     StorageError,
+    TooManyQueued,
     TooManySubtasks,
 )
 
@@ -64,6 +66,7 @@ __all__ = [
     "SchemaMismatch",
     "SostenutoError",
     "StorageError",
+    "TooManyQueued",
     "TooManySubtasks",
     "UnknownPiece",
     "UsageError",

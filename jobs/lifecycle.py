@@ -196,6 +196,7 @@ def _move(job: LockedJob, event: Event, actor: str, values: dict[str, Any], hint
         "state": end,
         "reason_data": None,
         "run_id": None,
+        "held_for": "",
         "available_at": wall_clock(),
     } | values
     if end in QUEUE_OF_STATE:

@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.durations import format_duration
 from jobs.states import State
+from storage.limits import Hold
 
 
 class Reason(StrEnum):
@@ -17,6 +18,7 @@ class Reason(StrEnum):
     NEW = "new"
     INHERITING = "inheriting"
     SCHEDULED = "scheduled"
+    LIMITED = "limited"
     SLICE_OVER = "slice_over"
     MODEL_UNAVAILABLE = "model_unavailable"
     RATE_LIMITED = "rate_limited"
@@ -72,6 +74,9 @@ WORDINGS: dict[Reason, Wording] = {
         "it goes on when that is written; at {at} at the latest, with that job's last messages",
     ),
     Reason.SCHEDULED: Wording("scheduled for {at}", "it becomes due by itself"),
+    Reason.LIMITED: Wording(
+        "limit of {limit} running for {kind} {value}", "it goes on by itself when one of them ends or waits"
+    ),
     Reason.SLICE_OVER: Wording("between two slices of work", "a worker takes it on as soon as one is free"),
     Reason.MODEL_UNAVAILABLE: Wording(
         "the model did not answer: {detail}", "it is tried again by itself at {at}"
@@ -150,6 +155,14 @@ _QUESTION_WITH_DEADLINE = Wording(
 class _Forgiving(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return f"({key} unknown)"
+
+
+def reason_of(row: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """A job's reason and its data. A limit that holds it comes before what it waits for otherwise."""
+    if row["state"] == State.QUEUED and row["held_for"]:
+        hold = Hold.of(row["held_for"])
+        return Reason.LIMITED, {"limit": hold.limit, "kind": hold.key.kind, "value": hold.key.value}
+    return row["reason"], row["reason_data"] or {}
 
 
 def explain(state: str, reason: str | None, data: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, tzinfo
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
@@ -95,6 +96,45 @@ class BudgetSettings(_Group):
     max_seconds: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
         default=None, description="running time of a job"
     )
+
+
+def _for_each(value: Any) -> Any:
+    """A number is the same limit for each key; in the environment either is written as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError('allowed is a number, or a mapping such as {"research": 3, "*": 1}') from None
+    return {"*": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Limits = Annotated[dict[ModelName, Count], BeforeValidator(_for_each)]
+_EACH = "a number for each, or name or glob → number; the first that fits counts"
+
+
+class LimitSettings(_Group):
+    """The `limits:` block: how many jobs run at once, over all workers, and how many may wait."""
+
+    per_owner: Limits = Field(default={}, description=f"running jobs of an owner: {_EACH}")
+    per_user: Limits = Field(
+        default={}, description=f"running jobs with the same `user`, of one owner: {_EACH}"
+    )
+    per_repository: Limits = Field(
+        default={}, description=f"running jobs with the same `repository`: {_EACH}"
+    )
+    per_piece: Limits = Field(default={}, description=f"running jobs of a piece: {_EACH}")
+    max_queued: Count | None = Field(default=None, description="waiting jobs; then no more are accepted")
+    max_queued_per_owner: Count | None = Field(default=None, description="waiting jobs of one owner")
+
+    def of(self, kind: str, value: str) -> int | None:
+        """How many jobs of this owner, user, repository or piece may run; None: no limit."""
+        limits: dict[str, int] = getattr(self, f"per_{kind}")
+        return next((limit for glob, limit in limits.items() if fnmatchcase(value, glob)), None)
+
+    @property
+    def any_running(self) -> bool:
+        """Whether the number of running jobs is limited at all."""
+        return any((self.per_owner, self.per_user, self.per_repository, self.per_piece))
 
 
 def _from_json(value: Any) -> Any:
@@ -272,6 +312,7 @@ class Settings(_Group):
         default=365, description="how long the records of the audit log are kept"
     )
 
+    limits: LimitSettings = LimitSettings()
     budget: BudgetSettings = BudgetSettings()
     context: ContextSettings = ContextSettings()
     hooks: HookSettings = HookSettings()

@@ -24,6 +24,7 @@ from jobs.wakeups import AGENT_QUEUE
 from jobs.workspace import InputFile, Limits, create_workspace, remove_workspace
 from storage import jobs as store
 from storage.inheritance import KEY
+from storage.limits import QueueRoom
 from storage.records import NewEvent
 from storage.text import clean_text
 
@@ -67,7 +68,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     """Accepts a job. When this returns, the job and its files are committed and will run, whatever happens next.
 
     With the broker down it answers within about a second and the sweep starts the job later. Raises UsageError and
-    its kin for bad input (nothing is kept), StorageError when it could not be committed: a StorageError after a cut
+    its kin for bad input, TooManyQueued where as many wait as may (nothing is kept), StorageError when it could not be committed: a StorageError after a cut
     connection may leave the job accepted, so repeat with the same idempotency key.
     """
     check_request(installation, request)
@@ -99,6 +100,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
             *(() if inherited is None else inherited.events),
             audit=audit.entry("submit", owner, job_id, piece=choice.piece.name, files=len(request.files)),
             note=None if inherited is None else inherited.note,
+            room=queue_room(settings),
         )
     except Exception:
         discard_files_unless_stored(installation, job_id)
@@ -188,6 +190,14 @@ def title_of(instruction: str) -> str:
     """The first line that says something, cut."""
     first = next((line.strip() for line in clean_text(instruction).splitlines() if line.strip()), "")
     return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
+
+
+def queue_room(settings: Settings) -> QueueRoom | None:
+    """How many jobs may wait; None: any number. Subtasks, retries and resumed jobs are never refused."""
+    limits = settings.limits
+    if limits.max_queued is None and limits.max_queued_per_owner is None:
+        return None
+    return QueueRoom(limits.max_queued, limits.max_queued_per_owner)
 
 
 def workspace_limits(settings: Settings) -> Limits:

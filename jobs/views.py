@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.errors import AmbiguousJobId, JobNotFound
 from jobs.installation import Installation
-from jobs.reasons import explain
+from jobs.reasons import explain, reason_of
 from jobs.states import State
 from jobs.wakeups import QUEUE_OF_STATE
 from storage import jobs as store
@@ -85,7 +85,7 @@ def iso(seconds: float) -> str:
 
 
 _COPIED = (
-    "id", "title", "state", "reason", "piece", "movement", "steps", "cost", "cost_known", "attempt", "priority", "worker", "model",
+    "id", "title", "state", "piece", "movement", "steps", "cost", "cost_known", "attempt", "priority", "worker", "model",
     "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
     "parent_id", "inherits_from", "summary_state", "children_open", "children_total", "total_messages", "total_summaries",
     "total_tool_calls", "final_token_count", "final_message_count", "available_at", "created_at", "updated_at", "started_at", "completed_at",
@@ -94,18 +94,20 @@ _COPIED = (
 
 def view_of(row: Mapping[str, Any], unserved: Collection[str] = ()) -> JobView:
     """The view of a job's row. `unserved`: ids of jobs whose queue no worker serves."""
-    data = {"id": row["id"], **(row["reason_data"] or {})}
-    for told in ("pause_requested", "cancel_requested", "children_open", "children_total"):
-        data[told] = row[told]
+    reason, told = reason_of(row)
+    data = {"id": row["id"], **told}
+    for name in ("pause_requested", "cancel_requested", "children_open", "children_total"):
+        data[name] = row[name]
     if "until" in data:
         data["at"] = iso(data["until"])
-    reason_text, next_action = explain(row["state"], row["reason"], data)
+    reason_text, next_action = explain(row["state"], reason, data)
     if row["id"] in unserved:
         queue = QUEUE_OF_STATE[State(row["state"])]
         reason_text = f"no worker serves the {queue} queue"
         next_action = f"start one with: sostenuto worker --queues {queue}"
     return JobView(
         **{name: row[name] for name in _COPIED},
+        reason=reason,
         reason_text=reason_text,
         next_action=next_action,
         tokens=row["prompt_tokens"] + row["completion_tokens"],

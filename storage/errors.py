@@ -11,6 +11,7 @@ SostenutoError                 one line for the user, a hint, a CLI exit code
 ├── InboxChanged               a comment arrived that the run has not seen
 ├── RequestPending             a person asked for a pause or an end that the run has not seen
 ├── NoOpenChildren             there is no unfinished subtask to wait for
+├── TooManyQueued              so many jobs wait that no more are accepted
 ├── TooManySubtasks            the job may begin no further subtask
 └── (jobs.errors, worker.…)    what the producers and the workers add
 """
@@ -101,6 +102,20 @@ class NoOpenChildren(SostenutoError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id} has no unfinished subtask")
         self.job_id = job_id
+
+
+class TooManyQueued(SostenutoError):
+    """As many jobs wait as may: this one was not accepted, and nothing of it is kept."""
+
+    exit_code = 8
+    retry_after = 10.0  # seconds: a guess, for clients that try again by themselves
+
+    def __init__(self, most: int, owner: str | None) -> None:
+        whose = "in this installation" if owner is None else f"of {owner}"
+        super().__init__(
+            f"{most:,} jobs {whose} wait already, which is the most",
+            hint="try again when some of them have run; the same idempotency key never makes two jobs",
+        )
 
 
 class TooManySubtasks(SostenutoError):

@@ -17,6 +17,7 @@ from storage.final_size import AT_REST, final_size
 from storage.final_summaries import owed_values, void_summary
 from storage.history import append_events
 from storage.hooks import add_hook_calls
+from storage.limits import QueueRoom, check_room, one_at_a_time
 from storage.listing import JobFilter
 from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
@@ -47,16 +48,22 @@ def insert_job(
     *events: NewEvent,
     note: str | None = None,
     audit: AuditRecord | None = None,
+    room: QueueRoom | None = None,
 ) -> tuple[str, bool]:
     """Inserts a job with its inputs, first history rows, comment and audit record in one transaction: (id, True).
 
     Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, False).
+    Raises TooManyQueued where `room` has none left.
     """
     values = clean_json_values(values)
     with db.write() as conn:
+        if room is not None:
+            one_at_a_time(db, conn)
         existing = job_with_key(conn, values["owner"], values.get("idempotency_key"))
         if existing is not None:
             return existing, False
+        if room is not None:
+            check_room(conn, room, values["owner"])
         try:
             with conn.begin_nested():
                 insert_new_row(conn, values, instruction, piece, *events, note=note)

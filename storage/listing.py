@@ -11,6 +11,8 @@ from storage.engine import Database
 from storage.models import jobs
 from storage.text import clean_text
 
+HELD = "limited"  # the reason of jobs that a limit holds (see storage.limits)
+
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
@@ -48,7 +50,7 @@ class JobFilter:
         if self.states:
             found.append(jobs.c.state.in_(self.states))
         if self.reasons:
-            found.append(jobs.c.reason.in_([clean_text(reason) for reason in self.reasons]))
+            found.append(_has_reason([clean_text(reason) for reason in self.reasons]))
         if self.title is not None:
             found.append(jobs.c.title.icontains(clean_text(self.title), autoescape=True))
         if self.created_after is not None:
@@ -64,3 +66,10 @@ def count_jobs(db: Database, wanted: JobFilter) -> int:
         return conn.execute(
             sa.select(sa.func.count()).select_from(jobs).where(*wanted.conditions())
         ).scalar_one()
+
+
+def _has_reason(reasons: Sequence[str]) -> sa.ColumnElement[bool]:
+    """A limit that holds a job is its reason, whatever it waits for otherwise."""
+    held = sa.and_(jobs.c.state == "queued", jobs.c.held_for > "")
+    own = sa.and_(jobs.c.reason.in_(reasons), sa.not_(held))
+    return sa.or_(own, held) if HELD in reasons else own

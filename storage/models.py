@@ -6,6 +6,8 @@ so that heartbeats never touch a job's row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 metadata = sa.MetaData(
@@ -41,6 +43,10 @@ def _counter(name: str, kind: type[sa.types.TypeEngine[int]] = sa.Integer) -> sa
     return sa.Column(name, kind, nullable=False, server_default="0")
 
 
+def _user_key(context: Any) -> str:
+    return context.get_current_parameters().get("user") or ""
+
+
 jobs = sa.Table(
     "jobs",
     metadata,
@@ -56,6 +62,9 @@ jobs = sa.Table(
     sa.Column("available_at", sa.Double, nullable=False),
     sa.Column("woken_at", sa.Double, nullable=False, server_default="0"),
     sa.Column("run_id", sa.Text),
+    sa.Column(
+        "held_for", sa.Text, nullable=False, server_default=sa.text("''")
+    ),  # the full limit it waits for: see storage.limits
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
     sa.Column("model_failures", sa.Integer, nullable=False, server_default="0"),
     sa.Column("pause_requested", sa.Boolean, nullable=False, server_default=sa.false()),
@@ -65,6 +74,9 @@ jobs = sa.Table(
     sa.Column("task_identifier", sa.Text),
     sa.Column("repository", sa.Text),
     sa.Column("user", sa.Text),
+    sa.Column(
+        "user_key", sa.Text, nullable=False, server_default=sa.text("''"), default=_user_key
+    ),  # for turns: never null
     sa.Column("metadata", Json),
     sa.Column("model", sa.Text),
     sa.Column("idempotency_key", sa.Text),
@@ -138,8 +150,12 @@ jobs = sa.Table(
     sa.CheckConstraint("inbox_seen <= inbox_total", name="inbox_seen_bounded"),
     sa.CheckConstraint("children_open >= 0", name="children_open_positive"),
 )
-# The claim's order: the best due job is the index's first row.
-sa.Index("ix_jobs_claim", jobs.c.state, jobs.c.priority.desc(), jobs.c.available_at, jobs.c.id)
+# The claim's order, and in it the turns of owners and their users (see storage.choosing).
+sa.Index(
+    "ix_jobs_claim", jobs.c.state, jobs.c.held_for, jobs.c.priority.desc(), jobs.c.available_at, jobs.c.id
+)
+sa.Index("ix_jobs_turn", jobs.c.state, jobs.c.held_for, jobs.c.priority, jobs.c.owner, jobs.c.user_key, jobs.c.available_at, jobs.c.id, sqlite_where=jobs.c.completed_at.is_(None), postgresql_where=jobs.c.completed_at.is_(None))  # fmt: skip
+sa.Index("ix_jobs_open", jobs.c.owner, sqlite_where=jobs.c.completed_at.is_(None), postgresql_where=jobs.c.completed_at.is_(None))  # fmt: skip
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.id.desc())
 sa.Index("ix_jobs_parent", jobs.c.parent_id, sqlite_where=jobs.c.parent_id.isnot(None), postgresql_where=jobs.c.parent_id.isnot(None))  # fmt: skip
 sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, jobs.c.id, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
@@ -177,7 +193,13 @@ runs = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("outcome", sa.Text),
     _counter("steps"),
+    # Its job's, as they were: whose turn it was.
+    _counter("priority"),
+    sa.Column("owner", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("user_key", sa.Text, nullable=False, server_default=sa.text("''")),
 )
+sa.Index("ix_runs_turn", runs.c.kind, runs.c.priority, runs.c.claimed_at)
+sa.Index("ix_runs_owner_turn", runs.c.kind, runs.c.priority, runs.c.owner, runs.c.claimed_at)
 sa.Index("ix_runs_job", runs.c.job_id, runs.c.claimed_at)
 sa.Index("ix_runs_live", runs.c.lease_expires_at, sqlite_where=runs.c.ended_at.is_(None), postgresql_where=runs.c.ended_at.is_(None))  # fmt: skip
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
+from storage.choosing import Wanted, choose, line_of
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.history import append_events
+from storage.limits import LimitOf, first_full, hold, holds_of, one_at_a_time
 from storage.models import jobs, runs, watches
 from storage.records import NewEvent, RunRef
 
 SUSPECT_ATTEMPTS = 1  # a job whose run died continues with no other such job in its process
+HOLDS_AT_ONCE = 20  # rounds in one transaction: others write in between
 LOST = "lost"  # the outcome of a run whose lease ended
 
 
@@ -32,20 +35,29 @@ class Claim:
     lease_seconds: float
     allow_suspects: bool
     reason: str | None = None  # every state but `running` has one
+    limit_of: LimitOf | None = None  # how many jobs in `target` may be of a key; None: no limits at all
 
 
 def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] | None:
-    """Leases the best due job to a new run: highest priority, then the hinted job, then the longest due.
+    """Leases the best due job to a new run: highest priority, then whose turn it is, then the hinted job, then the
+    longest due.
 
-    None when nothing is due. Two claims never get the same job.
+    None when nothing is due, or a limit holds all that is. Two claims never get the same job.
     """
+    while True:
+        claimed, again = _claim(db, claim, hint)
+        if not again:
+            return claimed
+
+
+def _claim(db: Database, claim: Claim, hint: str | None) -> tuple[dict[str, Any] | None, bool]:
     with db.write() as conn:
-        job_id = _choose(conn, claim, hint, locking=not db.is_sqlite)
-        if job_id is None:
-            return None
+        chosen, again = _choose(db, conn, claim, hint)
+        if chosen is None:
+            return None, again
         row = conn.execute(
             sa.update(jobs)
-            .where(jobs.c.id == job_id, jobs.c.state == claim.source, jobs.c.run_id.is_(None))
+            .where(jobs.c.id == chosen.id, jobs.c.state == claim.source, jobs.c.run_id.is_(None))
             .values(
                 state=claim.target,
                 run_id=claim.run_id,
@@ -58,66 +70,48 @@ def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] |
             .returning(*jobs.c)
         ).one_or_none()  # fmt: skip
         if row is None:
-            return None
+            return None, False
         now = row.updated_at
         conn.execute(
             sa.insert(runs).values(
                 id=claim.run_id,
-                job_id=job_id,
+                job_id=row.id,
                 kind=claim.kind,
                 worker=claim.worker,
                 attempt=row.attempt,
                 claimed_at=now,
                 lease_expires_at=now + claim.lease_seconds,
+                priority=row.priority,
+                owner=row.owner,
+                user_key=row.user_key,
             )
         )
         event = NewEvent(claim.event, claim.worker, claim.source, claim.target)
-        append_events(conn, job_id, [event], last_seq=row.event_seq, now=now, run_id=claim.run_id)
+        append_events(conn, row.id, [event], last_seq=row.event_seq, now=now, run_id=claim.run_id)
         crash_point(CrashPoint.CLAIM_COMMITTING)
     crash_point(CrashPoint.CLAIM_COMMITTED)
-    return row._asdict()
+    return row._asdict(), False
 
 
-def _choose(conn: Connection, claim: Claim, hint: str | None, *, locking: bool) -> str | None:
-    """The best due job, or the hinted one, which wins among equals."""
-    free = [jobs.c.state == claim.source, jobs.c.run_id.is_(None)]
-    if not claim.allow_suspects:
-        free.append(jobs.c.attempt < SUSPECT_ATTEMPTS)
-    statement = sa.select(jobs.c.id, jobs.c.priority).where(*free, jobs.c.available_at <= wall_clock())
-    if locking:
-        statement = statement.with_for_update(skip_locked=True)
-    first = statement.order_by(jobs.c.available_at, jobs.c.id).limit(1)
-    best, below = None, None
-    while best is None and (priority := _due_priority(conn, claim.source, free, below)) is not None:
-        best = conn.execute(first.where(jobs.c.priority == priority)).one_or_none()
-        below = priority  # others are claiming all that is due of it
-    if best is None or hint is None or best.id == hint:
-        return None if best is None else str(best.id)
-    hinted = conn.execute(statement.where(jobs.c.id == hint)).one_or_none()
-    return str(hinted.id if hinted is not None and hinted.priority >= best.priority else best.id)
-
-
-def _due_priority(
-    conn: Connection, state: str, free: Sequence[sa.ColumnElement[bool]], below: int | None
-) -> int | None:
-    """The highest priority, less than `below`, of which a job is due now.
-
-    Goes from priority to priority by the index, and looks at the first job of each: those that are due later, however many
-    and however urgent, are not walked over.
-    """
-    of_state = [jobs.c.state == state]
-    highest = sa.select(sa.func.max(jobs.c.priority).label("priority")).where(*of_state)
-    if below is not None:
-        highest = highest.where(jobs.c.priority < below)
-    levels = highest.cte("levels", recursive=True)
-    next_one = sa.select(sa.func.max(jobs.c.priority)).where(*of_state, jobs.c.priority < levels.c.priority)
-    levels = levels.union_all(
-        sa.select(next_one.correlate(levels).scalar_subquery()).where(levels.c.priority.isnot(None))
-    )
-    first_due = sa.select(sa.func.min(jobs.c.available_at)).where(*free, jobs.c.priority == levels.c.priority)
-    is_due = first_due.correlate(levels).scalar_subquery() <= wall_clock()
-    found: int | None = conn.execute(sa.select(sa.func.max(levels.c.priority)).where(is_due)).scalar_one()
-    return found
+def _choose(db: Database, conn: Connection, claim: Claim, hint: str | None) -> tuple[Row[Any] | None, bool]:
+    """The job to claim, if one is due; and whether to ask again, because many were found that a full limit holds."""
+    attempts = None if claim.allow_suspects else SUSPECT_ATTEMPTS
+    wanted = Wanted(claim.source, claim.kind, attempts, hint, locking=not db.is_sqlite)
+    if claim.limit_of is None:
+        return choose(conn, wanted), False
+    one_at_a_time(db, conn)
+    for _ in range(HOLDS_AT_ONCE):
+        best = choose(conn, wanted)
+        if best is None:
+            return None, False
+        full = first_full(conn, claim.target, holds_of(best._asdict(), claim.limit_of))
+        if full is None:
+            return best, False
+        hold(conn, full, line_of(best, locking=wanted.locking))
+        hold(
+            conn, full, sa.select(jobs.c.id).where(jobs.c.id == best.id)
+        )  # a hinted one may not be among the first
+    return None, True
 
 
 def renew_leases(db: Database, run_ids: Sequence[str], lease_seconds: float) -> set[str]:
@@ -196,7 +190,7 @@ def take_unwoken_jobs(db: Database, state: str, again: float, limit: int) -> lis
 
     Marks them as woken: the caller publishes their wake-ups next. Jobs whose row is locked are left for next time.
     """
-    waiting = [jobs.c.state == state, jobs.c.run_id.is_(None)]
+    waiting = [jobs.c.state == state, jobs.c.held_for == "", jobs.c.run_id.is_(None)]
     queue = WakeQueue(waiting, jobs.c.available_at, jobs.c.woken_at, (jobs.c.priority.desc(),))
     return take_unwoken(db, queue, again, limit)
 

@@ -13,6 +13,7 @@ from jobs.reasons import Reason
 from jobs.states import LEASED, TERMINAL, Event, State
 from storage.checkpoints import commit_if_run_owns
 from storage.engine import Database, wall_clock
+from storage.limits import LimitOf
 from storage.models import job_events, job_inputs, jobs, runs
 from storage.records import Checkpoint, Commit, Committed, Move, NewMessage, RunRef
 from storage.runs import Claim, claim_best
@@ -160,6 +161,7 @@ def claim(
     lease: float = LEASE,
     allow_suspects: bool = True,
     run_id: str | None = None,
+    limit_of: LimitOf | None = None,
 ) -> Claim:
     """What a worker asks for."""
     return Claim(
@@ -171,6 +173,7 @@ def claim(
         event=Event.CLAIM,
         lease_seconds=lease,
         allow_suspects=allow_suspects,
+        limit_of=limit_of,
     )
 
 

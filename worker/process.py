@@ -14,6 +14,7 @@ from jobs.settings import Settings
 from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
 from storage.engine import Database
+from storage.limits import LimitOf
 from storage.records import RunRef
 from worker.cancel import CancelToken
 from worker.exchanges import ExchangeKeeper
@@ -83,6 +84,11 @@ class WorkerProcess:
     @property
     def wakeups(self) -> WakeUpPublisher:
         return self.installation.wakeups
+
+    @property
+    def limit_of(self) -> LimitOf | None:
+        """How many jobs of a key may run at once; None: nothing is limited."""
+        return self.settings.limits.of if self.settings.limits.any_running else None
 
     def ask(self, request: ModelRequest, cancel: CancelToken, run: RunRef | None = None) -> ModelReply:
         """One model call. Raises ModelError, at once for an endpoint in cooldown or whose limits are reached; Cancelled;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from jobs.reasons import Reason
 from jobs.states import LEASED, TERMINAL, Event, State
 from jobs.wakeups import AGENT_QUEUE, SUMMARY
 from storage.errors import LeaseLost, StorageError
+from storage.limits import let_go
 from storage.records import RunRef
 from storage.runs import SUSPECT_ATTEMPTS, Claim, claim_best
 from worker.agent import run_agent
@@ -69,6 +70,8 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     if ending is not None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
     _wake_next(process, live, ending, kind)
+    if kind is AGENT and process.limit_of is not None:
+        let_held_go(process, row)
     if ending is not None and ending.state not in QUIET:
         process.hooks.wake()
     if ending is not None and ending.state in TERMINAL:
@@ -77,6 +80,19 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
 
 
 QUIET = (State.QUEUED, *LEASED)  # states that no hook is told of
+
+
+def let_held_go(process: WorkerProcess, ended: Mapping[str, Any] | None = None) -> None:
+    """Lets jobs go that a limit held and that now has room, and wakes them; `ended`: made by this job's end alone.
+
+    Where the database is away, or this process dies first, the sweep does it.
+    """
+    limit_of = process.limit_of or (lambda _kind, _value: None)
+    try:
+        for job_id in let_go(process.db, AGENT.source, AGENT.target, limit_of, ended):
+            process.wake(job_id)
+    except StorageError as error:
+        log.warning("cannot let held jobs go: %s", error)
 
 
 def _wake_next(process: WorkerProcess, live: LiveRun, ending: Ending | None, kind: RunKind) -> None:
@@ -108,6 +124,7 @@ def _claim(
             lease_seconds=process.settings.lease_seconds,
             allow_suspects=not process.live.has_suspect(),
             reason=kind.reason,
+            limit_of=process.limit_of if kind is AGENT else None,
         )
         row = claim_best(process.db, claim, hint)
         if row is None:

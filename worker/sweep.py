@@ -29,6 +29,7 @@ from storage.runs import count_live_runs, end_run_if_expired, expired_runs, take
 from storage.subtasks import cascades_pending
 from worker.final_summary import sweep_followers, take_back_summary, wake_forgotten_summaries
 from worker.process import WorkerProcess
+from worker.slices import let_held_go
 
 log = logging.getLogger(__name__)
 
@@ -126,14 +127,15 @@ class Calm:
 
 def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) -> None:
     """One round: requeues what dead runs held, cancels forgotten subtasks, answers questions whose time is over,
-    has the calls of hooks made that nobody made, clears away what was told of replies that will not come, wakes due jobs
-    that nobody was told of.
+    lets jobs go that a limit held, has the calls of hooks made that nobody made, clears away what was told of replies that
+    will not come, wakes due jobs that nobody was told of.
     """
     if calm():
         for run in expired_runs(process.db, AT_ONCE):
             if not calm():
                 break
             take_back(process, run)
+    let_held_go(process)
     for job_id in cascades_pending(process.db, AT_ONCE):
         cancel_children(process.installation, job_id, "a person")
     for job_id in overdue_questions(process.db, AT_ONCE):

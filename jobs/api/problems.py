@@ -23,6 +23,7 @@ from jobs.errors import (
     NotFound,
     SostenutoError,
     StorageError,
+    TooManyQueued,
     UnknownPiece,
     UsageError,
 )
@@ -35,6 +36,7 @@ _STATUSES: list[tuple[type[SostenutoError], int]] = [  # the first that fits
     (JobNotFound, 404),
     (NotFound, 404),
     (IllegalTransition, 409),
+    (TooManyQueued, 429),
     (DiskFull, 507),
     (FileInTheWay, 409),
     (UnknownPiece, 404),  # as a job to inherit from that is not there
@@ -76,6 +78,8 @@ def response_to(error: SostenutoError, settings: Settings) -> Response:
     """The problem that an error of ours is."""
     status = status_of_error(error)
     headers = {"Retry-After": "5"} if status == 503 else None
+    if isinstance(error, TooManyQueued):
+        headers = {"Retry-After": f"{error.retry_after:.0f}"}
     return problem_response(
         status,
         type(error).__name__,

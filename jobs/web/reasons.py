@@ -10,7 +10,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from jobs.durations import format_duration
-from jobs.reasons import WORDINGS, Reason
+from jobs.reasons import WORDINGS, Reason, reason_of
 from jobs.states import TERMINAL, State
 from jobs.web.words import Words
 
@@ -22,7 +22,7 @@ class _Forgiving(dict[str, Any]):
 
 def why(row: Mapping[str, Any], words: Words, zone: tzinfo) -> str:
     """The reason of a job's row in words; empty where its state says it all."""
-    state, reason = row["state"], row["reason"]
+    state, (reason, _) = row["state"], reason_of(row)
     if state == State.RUNNING:
         asked = next((name for name in ("cancel_requested", "pause_requested") if row[name]), None)
         return words(f"reason.{asked}") if asked else ""
@@ -36,7 +36,7 @@ def why(row: Mapping[str, Any], words: Words, zone: tzinfo) -> str:
 
 def what_next(row: Mapping[str, Any], words: Words, zone: tzinfo) -> str:
     """What happens by itself, or what its owner can do."""
-    state, reason = State(row["state"]), row["reason"]
+    state, (reason, _) = State(row["state"]), reason_of(row)
     if state is State.RUNNING:
         asked = row["cancel_requested"] or row["pause_requested"]
         return words("next.stopping") if asked else words("next.running")
@@ -52,6 +52,7 @@ _KEYS: dict[str, str] = {
     "compacting": "by_itself",
     "mcp_server_missing": "mcp",
     Reason.SCHEDULED: "scheduled",
+    Reason.LIMITED: "limited",
     Reason.MODEL_UNAVAILABLE: "again_at",
     Reason.RATE_LIMITED: "again_at",
     Reason.SUBTASKS: "subtasks",
@@ -66,7 +67,7 @@ _KEYS: dict[str, str] = {
 
 
 def _facts(row: Mapping[str, Any], words: Words, zone: tzinfo) -> dict[str, Any]:
-    facts = _Forgiving({"id": row["id"], **(row["reason_data"] or {})})
+    facts = _Forgiving({"id": row["id"], **reason_of(row)[1]})
     facts |= {name: row[name] for name in ("children_open", "children_total")}
     if "until" in facts:
         facts["at"] = moment(facts["until"], zone)
@@ -74,6 +75,8 @@ def _facts(row: Mapping[str, Any], words: Words, zone: tzinfo) -> dict[str, Any]
         limit = facts["limit"]
         is_time = facts.get("budget") == "time"
         facts["limit"] = format_duration(limit) if is_time else f"{limit:,}".removesuffix(".0")
+    if "kind" in facts:
+        facts["kind"] = words.get(f"limit.{facts['kind']}") or facts["kind"]
     if "budget" in facts:
         facts["budget"] = words.get(f"budget.{facts['budget']}") or facts["budget"]
     return facts

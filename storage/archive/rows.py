@@ -11,9 +11,10 @@ from sqlalchemy.engine import Connection
 from storage.models import TERMINAL_STATES, jobs
 from storage.text import clean_json
 
-# What is this installation's own: who holds the job now, and when somebody was told of it.
+# What is this installation's own: who or what holds the job now, and when somebody was told of it; and what follows
+# from other columns.
 LEFT_OUT = (
-    "run_id", "woken_at", "summary_run_id", "summary_woken_at", "pause_requested", "cancel_requested",
+    "held_for", "user_key", "run_id", "woken_at", "summary_run_id", "summary_woken_at", "pause_requested", "cancel_requested",
 )  # fmt: skip
 KEPT = tuple(column.name for column in jobs.columns if column.name not in LEFT_OUT)
 

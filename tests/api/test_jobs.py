@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jobs.settings import LimitSettings
 from jobs.views import get_job
 from jobs.workspace import workspace_path
 from storage.records import NewPlan, RunRef
@@ -305,3 +306,15 @@ def test_pieces_and_workers(api: Api) -> None:
     answer = client.get("/api/workers")
     assert [(found["name"], found["sandbox"]) for found in answer.json()["items"]] == [("w1", "bwrap")]
     assert "secret-host" not in answer.text
+
+
+def test_too_many_waiting_jobs_are_a_429(api: Api) -> None:
+    limits = LimitSettings(max_queued=1)
+    api.installation.settings = api.installation.settings.model_copy(update={"limits": limits})
+    client = api.client()
+    first = submitted(client, idempotency_key="k")
+    answer = client.post("/api/jobs", json={"instruction": "Do it."})
+    problem(answer, 429, "TooManyQueued")
+    assert int(answer.headers["retry-after"]) > 0
+    again = client.post("/api/jobs", json={"instruction": "Do it.", "idempotency_key": "k"})
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])

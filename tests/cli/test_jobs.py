@@ -65,6 +65,14 @@ def test_the_same_key_gives_the_same_job(cli: Cli) -> None:
     assert first["job"]["id"] == second["job"]["id"]
 
 
+def test_too_many_waiting_jobs_have_an_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOSTENUTO_LIMITS_MAX_QUEUED", "1")
+    first = cli("submit", "Do it.", "--key", "k")
+    refused = cli("submit", "Do it.", "--json")
+    assert (refused.code, refused.error["type"]) == (8, "TooManyQueued")
+    assert cli("submit", "Do it.", "--key", "k").out == first.out
+
+
 def test_the_instruction_comes_from_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("長い指示\nmore".encode())))
     assert cli("show", submit(cli, "-"), "--json").data["title"] == "長い指示"

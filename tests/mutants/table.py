@@ -64,10 +64,17 @@ MUTANTS = (
     ),
     Mutant(
         "a claim waits for no lock",
-        "storage/runs.py",
-        "        statement = statement.with_for_update(skip_locked=True)\n",
-        "        statement = statement.with_for_update()\n",
+        "storage/choosing.py",
+        "_LOCKED_FIRST = _LOCKED_LINE.limit(1).with_for_update(skip_locked=True)\n",
+        "_LOCKED_FIRST = _LOCKED_LINE.limit(1).with_for_update()\n",
         ("tests/storage/test_claims.py::test_a_claim_waits_for_nobody_on_postgres",),
+    ),
+    Mutant(
+        "claims under limits exclude each other",
+        "storage/limits.py",
+        "        conn.execute(sa.select(sa.func.pg_advisory_xact_lock(_CLAIMS)))\n",
+        "        pass\n",
+        ("tests/storage/test_limits.py::test_no_limit_is_exceeded_by_many_at_once",),
     ),
     Mutant(
         "begin immediate",

@@ -182,11 +182,15 @@ def test_a_claim_waits_for_nobody_on_postgres(db: Database) -> None:
 
 @pytest.fixture
 def crowd(db: Database) -> str:
-    """20,000 queued jobs of many priorities, a thousand running ones, and one to look for."""
+    """20,000 queued jobs of many priorities, a thousand running ones with their runs, and one to look for."""
     wanted = factories.make_job(db, available_at=OLD)
     factories.clone_job(db, wanted, 20_000, priority="n % 7", available_at="1000000.0 + n", woken_at="9e9")
     running = running_job(db)
     factories.clone_job(db, running.job_id, 1_000, run_id="'other-' || n")
+    with db.write() as conn:
+        (run,) = conn.execute(sa.select(runs)).mappings()
+        ended = [{**run, "id": f"ended-{n}", "ended_at": OLD, "priority": n % 7} for n in range(2_000)]
+        conn.execute(sa.insert(runs), ended)
     return wanted
 
 
@@ -373,3 +377,54 @@ def test_a_job_that_somebody_holds_is_left_for_the_next_time(db: Database) -> No
     with job_tx(db, held):
         assert take_unwoken_jobs(db, State.QUEUED, 5.0, 10) == [free]
     assert take_unwoken_jobs(db, State.QUEUED, 5.0, 10) == [held]
+
+
+# --- turns ---
+
+
+def test_owners_and_their_users_take_turns(db: Database) -> None:
+    """One's thousand jobs and another's one: the one comes second; so too among the users of an owner."""
+    for user, count in (("x", 20), ("y", 2), (None, 1)):
+        factories.make_jobs(db, count, owner="ann", user=user, available_at=OLD)
+    factories.make_jobs(db, 1, owner="bob", available_at=OLD + 9)
+    factories.make_jobs(db, 2, owner="cid", user="x", available_at=OLD + 5)
+    hint = factories.make_job(db, owner="ann", user="x", available_at=OLD)
+    served = []
+    while (row := claim_best(db, claim(), hint)) is not None:
+        served.append((row["owner"], row["user"]))
+    assert served[:8] == [
+        ("ann", None), ("bob", None), ("cid", "x"), ("ann", "x"), ("cid", "x"), ("ann", "y"), ("ann", "x"), ("ann", "y"),
+    ]  # fmt: skip
+    assert len(served) == 27
+
+
+def test_a_turn_is_kept_for_each_priority(db: Database) -> None:
+    """Else whoever is served in between, at another priority, would always send the turn back to the same one."""
+    for owner, priority, count in (("ann", 5, 3), ("bob", 0, 3), ("cid", 0, 3)):
+        factories.make_jobs(db, count, owner=owner, priority=priority, available_at=OLD)
+    later = factories.make_jobs(db, 2, owner="ann", priority=5, available_at=wall_clock() + 3600)
+    served = [claim_best(db, claim(), None) for _ in range(4)]
+    factories.set_columns(db, later[0], available_at=OLD)
+    served += [claim_best(db, claim(), None) for _ in range(2)]
+    factories.set_columns(db, later[1], available_at=OLD)
+    served += [claim_best(db, claim(), None) for _ in range(2)]
+    assert [row["owner"] for row in served if row] == ["ann"] * 3 + ["bob", "ann", "cid", "ann", "bob"]
+
+
+def test_a_claim_walks_over_no_line(db: Database) -> None:
+    """However long the lines of others are, due or not, and of jobs that have ended: in what the database reads."""
+    work = DatabaseWork(db)
+    counts = []
+    for more in (40, 4_000):
+        due, later = (
+            factories.make_job(db, owner="ann", available_at=at) for at in (OLD, time.time() + 3600)
+        )
+        factories.clone_job(db, due, more, user_key="'u' || (n % 4)")
+        factories.clone_job(db, later, more, owner="'bob'", user_key="'u' || (n % 4)")
+        factories.make_job(db, owner="cid", available_at=OLD + 9)
+        analyse(db)
+        before = work.so_far()
+        owners = {row["owner"] for _ in range(2) if (row := claim_best(db, claim(), None))}
+        counts.append(work.so_far() - before)
+        assert owners == {"ann", "cid"}
+    assert counts[1] <= counts[0] * 2, f"{counts[0]} {work.unit} became {counts[1]}"

@@ -13,7 +13,7 @@ from jobs.reasons import explain, reason_of
 from jobs.states import State
 from jobs.wakeups import QUEUE_OF_STATE
 from storage import jobs as store
-from storage import subtasks, summaries, transcript
+from storage import listing, subtasks, summaries, transcript
 from storage.listing import JobFilter
 from storage.records import Comment, HistoryEvent, Message, Summary
 from storage.registry import live_workers
@@ -61,6 +61,7 @@ class JobView:
     total_messages: int
     total_summaries: int
     total_tool_calls: int
+    context_tokens: int  # what the model sees now, as far as it is known
     final_token_count: int | None  # of the context at the job's last pause or end; None before
     final_message_count: int | None
     available_at: float
@@ -88,7 +89,7 @@ _COPIED = (
     "id", "title", "state", "piece", "movement", "steps", "cost", "cost_known", "attempt", "priority", "worker", "model",
     "result", "pending_question", "task_type", "task_identifier", "repository", "user", "metadata", "owner",
     "parent_id", "inherits_from", "summary_state", "children_open", "children_total", "total_messages", "total_summaries",
-    "total_tool_calls", "final_token_count", "final_message_count", "available_at", "created_at", "updated_at", "started_at", "completed_at",
+    "total_tool_calls", "context_tokens", "final_token_count", "final_message_count", "available_at", "created_at", "updated_at", "started_at", "completed_at",
 )  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def list_jobs(
     parent: str | None = None,
 ) -> list[JobView]:
     """Newest first; `before` is the last id of the previous page; `parent`: only the subtasks of this job."""
-    rows = store.list_jobs(installation.db, owner, states, limit, before, parent=parent)
+    rows = listing.list_jobs(installation.db, owner, states, limit, before, parent=parent)
     unserved = _unserved(installation, rows)
     return [view_of(row, unserved) for row in rows]
 
@@ -176,7 +177,7 @@ def find_jobs(
     oldest_first: bool = False,
 ) -> list[JobView]:
     """Jobs that fit, newest or oldest first, with ids < `before` and > `after`."""
-    found = store.find_jobs(
+    found = listing.find_jobs(
         installation.db, wanted, limit, before=before, after=after, oldest_first=oldest_first
     )
     return [view_of(row) for row in found]

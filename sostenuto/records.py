@@ -96,6 +96,7 @@ class Job:
     total_messages: int = 0
     total_summaries: int = 0
     total_tool_calls: int = 0
+    context_tokens: int = 0  # what the model sees now, as far as it is known
     final_token_count: int | None = None  # of the context at the job's last pause or end
     final_message_count: int | None = None
     available_at: datetime

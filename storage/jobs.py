@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from storage.final_summaries import owed_values, void_summary
 from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.limits import QueueRoom, check_room, one_at_a_time
-from storage.listing import JobFilter
+from storage.listing import with_worker
 from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
 from storage.prepared import MOST_ROWS, Prepared
@@ -227,47 +227,10 @@ def job_tx(db: Database, job_id: str, owner: str | None = None) -> Iterator[Lock
 def get_job(db: Database, job_id: str, owner: str | None = None) -> JobRow:
     """The job's row and the worker of its present run. Raises JobNotFound (also when it is not `owner`'s)."""
     with db.read() as conn:
-        row = conn.execute(_with_worker().where(jobs.c.id == clean_text(job_id))).one_or_none()
+        row = conn.execute(with_worker().where(jobs.c.id == clean_text(job_id))).one_or_none()
     if row is None or (owner is not None and row.owner != clean_text(owner)):
         raise JobNotFound(job_id)
     return row._asdict()
-
-
-def list_jobs(
-    db: Database,
-    owner: str | None,
-    states: Sequence[str] | None,
-    limit: int,
-    before: str | None,
-    *,
-    parent: str | None = None,
-) -> list[JobRow]:
-    """Newest first; `before` is the last id of the previous page."""
-    return find_jobs(db, JobFilter(owner, states, parent=parent), limit, before=before)
-
-
-def find_jobs(
-    db: Database,
-    wanted: JobFilter,
-    limit: int,
-    *,
-    before: str | None = None,
-    after: str | None = None,
-    oldest_first: bool = False,
-) -> list[JobRow]:
-    """Jobs that fit, newest or oldest first (ids are ordered by time), with ids < `before` and > `after`."""
-    order = jobs.c.id.asc() if oldest_first else jobs.c.id.desc()
-    statement = _with_worker().where(*wanted.conditions()).order_by(order).limit(limit)
-    if before is not None:
-        statement = statement.where(jobs.c.id < clean_text(before))
-    if after is not None:
-        statement = statement.where(jobs.c.id > clean_text(after))
-    with db.read() as conn:
-        return [row._asdict() for row in conn.execute(statement)]
-
-
-def _with_worker() -> sa.Select[Any]:
-    return sa.select(jobs, runs.c.worker).join_from(jobs, runs, runs.c.id == jobs.c.run_id, isouter=True)
 
 
 def job_ids_like(db: Database, part: str, owner: str | None, limit: int = 10) -> list[str]:

@@ -157,6 +157,9 @@ sa.Index(
 sa.Index("ix_jobs_turn", jobs.c.state, jobs.c.held_for, jobs.c.priority, jobs.c.owner, jobs.c.user_key, jobs.c.available_at, jobs.c.id, sqlite_where=jobs.c.completed_at.is_(None), postgresql_where=jobs.c.completed_at.is_(None))  # fmt: skip
 sa.Index("ix_jobs_open", jobs.c.owner, sqlite_where=jobs.c.completed_at.is_(None), postgresql_where=jobs.c.completed_at.is_(None))  # fmt: skip
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.id.desc())
+# The list's: of one state, newest first, and counted.
+sa.Index("ix_jobs_state", jobs.c.state, jobs.c.id.desc())
+sa.Index("ix_jobs_owner_state", jobs.c.owner, jobs.c.state, jobs.c.id.desc())
 sa.Index("ix_jobs_parent", jobs.c.parent_id, sqlite_where=jobs.c.parent_id.isnot(None), postgresql_where=jobs.c.parent_id.isnot(None))  # fmt: skip
 sa.Index("ix_jobs_thread", jobs.c.owner, jobs.c.task_type, jobs.c.task_identifier, jobs.c.id, sqlite_where=jobs.c.task_identifier.isnot(None), postgresql_where=jobs.c.task_identifier.isnot(None))  # fmt: skip
 

@@ -26,6 +26,7 @@ from jobs.api.sessions import Throttle
 from jobs.api.watching import Watcher
 from jobs.installation import Installation
 from jobs.web import routes as page_routes
+from jobs.web.counts import Counts
 
 OPENAPI_PATH = "/api/openapi.json"
 
@@ -54,6 +55,7 @@ def create_api(installation: Installation) -> FastAPI:
     problems.install(api, installation.settings)
     api.state.throttle = Throttle()
     api.state.metrics = Metrics(installation)
+    api.state.counts = Counts(installation.db)
     routes = (
         job_routes,
         record_routes,

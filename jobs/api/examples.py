@@ -46,6 +46,7 @@ JOB: Example = {
     "total_messages": 0,
     "total_summaries": 0,
     "total_tool_calls": 0,
+    "context_tokens": 5_210,
     "final_token_count": None,
     "final_message_count": None,
     "available_at": _AT,
@@ -153,7 +154,11 @@ WORKER: Example = {
     "sandbox": "bwrap",
     "started_at": _AT,
     "seen_at": _LATER,
+    "busy": 1,
+    "runs": [{"job_id": _ID, "kind": "agent", "claimed_at": _AT, "lease_expires_at": _LATER}],
 }
+QUEUE: Example = {"kind": "agent", "due": 3, "oldest_seconds": 12.5, "later": 1}
+COOLDOWN: Example = {"endpoint": "https://models.example/v1 large", "until": _LATER, "reason": "429"}
 TOKEN: Example = {
     "id": "5f1c0a9be2",
     "owner": "ann",

@@ -16,12 +16,14 @@ from jobs.api.examples import (
     CALL,
     COMMENT,
     CONTEXT,
+    COOLDOWN,
     EVENT,
     EXCHANGE,
     FILE,
     JOB,
     MESSAGE,
     PIECE,
+    QUEUE,
     SUMMARY,
     TOKEN,
     WORKER,
@@ -111,6 +113,7 @@ class Job(BaseModel):
     total_messages: int
     total_summaries: int
     total_tool_calls: int
+    context_tokens: int = Field(description="what the model sees now, as far as it is known")
     final_token_count: int | None = Field(description="of the context at its last pause or end")
     final_message_count: int | None = Field(description="the same")
     available_at: datetime
@@ -343,6 +346,36 @@ class Piece(BaseModel):
     valid: bool
 
 
+class WorkerRun(BaseModel):
+    """A job in a worker's hands."""
+
+    job_id: str
+    kind: str = Field(description="agent, context (a compaction), or summary (the final one)")
+    claimed_at: datetime
+    lease_expires_at: datetime = Field(description="renewed while the worker lives")
+
+
+class Queue(BaseModel):
+    """Work of one kind that no worker has."""
+
+    model_config = _shown(QUEUE)
+
+    kind: str = Field(description="agent, context (compactions), or summary (final summaries)")
+    due: int
+    oldest_seconds: float = Field(description="how long the oldest has been due")
+    later: int = Field(description="not due yet")
+
+
+class Cooldown(BaseModel):
+    """An endpoint that no worker asks now."""
+
+    model_config = _shown(COOLDOWN)
+
+    endpoint: str
+    until: datetime
+    reason: str
+
+
 class Worker(BaseModel):
     """A worker process that runs now."""
 
@@ -355,6 +388,8 @@ class Worker(BaseModel):
     version: str
     started_at: datetime
     seen_at: datetime
+    busy: int = Field(description="runs that it has, whosever jobs they are")
+    runs: list[WorkerRun] = Field(description="those of jobs that the asker may see")
 
 
 class Token(BaseModel):

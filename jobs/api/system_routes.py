@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from jobs.api.metrics import CONTENT_TYPE, Metrics
-from jobs.api.resources import Health, Page, Piece, Readiness, Worker
+from jobs.api.resources import Cooldown, Health, Page, Piece, Queue, Readiness, Worker
 from jobs.api.routing import Installed, JobsReader, MetricsReader, TaggedRoute, whole
 from jobs.broker import answers
 from jobs.errors import SostenutoError
+from jobs.fleet import workers_now
 from jobs.installation import broker_url
 from jobs.views import iso, worker_state
-from storage import migrate, registry
+from storage import migrate, queues
+from storage.queues import LiveRun
 
 router = APIRouter(tags=["system"])
 told = APIRouter(prefix="/api", tags=["system"], route_class=TaggedRoute)
@@ -78,20 +81,42 @@ def list_pieces(installation: Installed, _: JobsReader) -> Response:
 @told.get("/workers", response_model=Page[Worker])
 def list_workers(
     installation: Installed,
-    _: JobsReader,
+    principal: JobsReader,
     fresh_seconds: Annotated[float, Query(gt=0, le=86_400, description="seen within this time")] = 60,
 ) -> Response:
-    """The worker processes that run now."""
+    """The worker processes that run now, with those of their runs that are of jobs that the asker may see."""
     members = ("name", "queues", "concurrency", "version", "sandbox", "mcp", "problems")
-    rows: list[dict[str, Any]] = registry.live_workers(installation.db, fresh_seconds)
+    found, _ = workers_now(installation, principal.sees, fresh_seconds)
     return whole(
         [
-            {name: row[name] for name in members}
-            | {"state": worker_state(row)}
-            | {name: iso(row[name]) for name in ("started_at", "seen_at")}
-            for row in rows
+            {name: worker.row[name] for name in members}
+            | {name: iso(worker.row[name]) for name in ("started_at", "seen_at")}
+            | {
+                "state": worker_state(worker.row),
+                "busy": worker.busy,
+                "runs": [_run(run) for run in worker.runs],
+            }
+            for worker in found
         ]
     )
+
+
+def _run(run: LiveRun) -> dict[str, str]:
+    times = {name: iso(getattr(run, name)) for name in ("claimed_at", "lease_expires_at")}
+    return {"job_id": run.job_id, "kind": run.kind} | times
+
+
+@told.get("/queues", response_model=Page[Queue])
+def list_queues(installation: Installed, _: JobsReader) -> Response:
+    """How much work waits for workers, by kind."""
+    return whole([asdict(depth) for depth in queues.queue_depths(installation.db)])
+
+
+@told.get("/cooldowns", response_model=Page[Cooldown])
+def list_cooldowns(installation: Installed, _: JobsReader) -> Response:
+    """The endpoints that no worker asks now, and until when."""
+    found = queues.list_cooldowns(installation.db)
+    return whole([asdict(cooldown) | {"until": iso(cooldown.until)} for cooldown in found])
 
 
 router.include_router(told)

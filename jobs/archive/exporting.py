@@ -20,8 +20,7 @@ from storage.archive.reader import JobFolder
 from storage.archive.tasks_db import TasksDb, missing_row
 from storage.archive.writer import Places, write_job
 from storage.crashpoints import CrashPoint, crash_point
-from storage.jobs import find_jobs
-from storage.listing import JobFilter
+from storage.listing import JobFilter, find_jobs
 from storage.subtasks import list_descendants
 
 AT_ONCE = 64  # jobs that reach the disk together

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -16,14 +17,20 @@ from jobs.api.tokens import Principal
 from jobs.bulk import MOST_JOBS, Action, act_on_all
 from jobs.installation import Installation
 from jobs.states import TERMINAL, State
+from jobs.web.counts import Counts
 from jobs.web.pages import PageRoute, page
 from jobs.web.panels import status_of
 from jobs.web.words import Words, words_for
-from storage.jobs import find_jobs
-from storage.listing import JobFilter
+from storage.listing import JobFilter, find_jobs, floor_of
 
 router = APIRouter(route_class=PageRoute)
 PAGE = 50
+# What calls for a person first, then what goes on by itself, then what has ended.
+COUNTED = (
+    State.WAITING_HUMAN, State.PAUSED, State.RUNNING, State.COMPRESSING, State.QUEUED, State.INHERITING, State.WAITING_SUBTASKS,
+    State.SUCCEEDED, State.FAILED, State.ABORTED, State.CANCELLED,
+)  # fmt: skip
+LOOKED_AT = 20_000  # jobs, for one page
 GROUPS: dict[str, tuple[State, ...]] = {
     "open": tuple(state for state in State if state not in TERMINAL),
     "yours": (State.WAITING_HUMAN, State.PAUSED),
@@ -33,12 +40,16 @@ GROUPS: dict[str, tuple[State, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The list's filters, as they stand in its URL."""
+    """The list's filters, as they stand in its URL. `since` and `until` are ISO 8601."""
 
     state: str = ""
     piece: str = ""
     q: str = ""
     owner: str = ""
+    repository: str = ""
+    user: str = ""
+    since: str = ""
+    until: str = ""
     before: str = ""
 
     def url(self, **changes: str) -> str:
@@ -49,23 +60,52 @@ class Wanted:
 
     @property
     def is_filtered(self) -> bool:
-        return bool(self.state or self.piece or self.q or self.owner)
+        return bool(self.state or self.piece or self.q or self.owner or self.has_more)
 
-    def filter(self, principal: Principal) -> JobFilter:
-        """For the storage; an owner can only be chosen by who sees everyone's jobs."""
+    @property
+    def has_more(self) -> bool:
+        """Whether a filter is set that is folded away otherwise."""
+        return bool(self.repository or self.user or self.since or self.until)
+
+    def owned_by(self, principal: Principal) -> str | None:
+        """Whose jobs are looked at; an owner can only be chosen by who sees everyone's. None: everyone's."""
+        return (self.owner or None) if principal.sees is None else principal.sees
+
+    def filter(self, principal: Principal, zone: tzinfo) -> JobFilter:
+        """For the storage. A time without a zone is in `zone`; what is no time is none."""
         states = GROUPS.get(self.state) or ([self.state] if self.state in list(State) else [])
-        owner = (self.owner or None) if principal.sees is None else principal.sees
-        return JobFilter(owner, states, piece=self.piece or None, title=self.q.strip() or None)
+        return JobFilter(
+            self.owned_by(principal),
+            states,
+            piece=self.piece or None,
+            title=self.q.strip() or None,
+            repository=self.repository.strip() or None,
+            user=self.user.strip() or None,
+            created_after=_moment(self.since, zone),
+            created_before=_moment(self.until, zone),
+        )
 
 
-def _wanted(
+def _moment(text: str, zone: tzinfo) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _wanted(  # noqa: PLR0917  FastAPI passes them by name
     state: Annotated[str, Query(max_length=40)] = "",
     piece: Annotated[str, Query(max_length=64)] = "",
     q: Annotated[str, Query(max_length=200)] = "",
     owner: Annotated[str, Query(max_length=200)] = "",
+    repository: Annotated[str, Query(max_length=500)] = "",
+    user: Annotated[str, Query(max_length=500)] = "",
+    since: Annotated[str, Query(max_length=40)] = "",
+    until: Annotated[str, Query(max_length=40)] = "",
     before: Annotated[str, Query(max_length=64)] = "",
 ) -> Wanted:
-    return Wanted(state, piece, q, owner, before)
+    return Wanted(state, piece, q, owner, repository, user, since, until, before)
 
 
 WantedJobs = Annotated[Wanted, Depends(_wanted)]
@@ -80,7 +120,8 @@ def show_list(
     rows: Annotated[str | None, Query(max_length=64)] = None,
 ) -> Response:
     """The list. `rows` asks for its rows alone, and only if they are others than those with this mark."""
-    values = _rows(installation, principal, wanted, words_for(request))
+    counts: Counts = request.app.state.counts
+    values = _rows(installation, principal, wanted, words_for(request), counts)
     if rows is None:
         pieces = [entry.name for entry in installation.library.entries()]
         return page(
@@ -94,16 +135,36 @@ def show_list(
         )
     if rows == values["mark"]:
         return Response(status_code=204)
-    return page(request, "list_rows.html", wanted=wanted, **values)
+    return page(request, "list_part.html", wanted=wanted, **values)
 
 
-def _rows(installation: Installation, principal: Principal, wanted: Wanted, words: Words) -> dict[str, Any]:
-    found = find_jobs(installation.db, wanted.filter(principal), PAGE + 1, before=wanted.before or None)
-    following = wanted.url(before=found[PAGE - 1]["id"]) if len(found) > PAGE else None
+def _rows(
+    installation: Installation, principal: Principal, wanted: Wanted, words: Words, counts: Counts
+) -> dict[str, Any]:
+    """A page of the list. One that must look for what it shows looks at `LOOKED_AT` jobs, and says where it stopped."""
+    db, zone = installation.db, installation.settings.zone()
+    before = wanted.before or None
+    asked = wanted.filter(principal, zone)
+    floor = floor_of(db, asked.owner, before, LOOKED_AT) if asked.is_searched else None
+    found = find_jobs(db, asked, PAGE + 1, before=before, floor=floor)
+    full = len(found) > PAGE
+    counted = counts.of(wanted.owned_by(principal))
+    following = wanted.url(before=found[PAGE - 1]["id"]) if full else None
     statuses = [status_of(row, words, installation) for row in found[:PAGE]]
-    told = repr([(s.job.id, s.job.state, s.why, s.job.steps, s.job.cost, s.job.tokens) for s in statuses])
-    mark = hashlib.sha256(told.encode(errors="replace")).hexdigest()[:16]
-    return {"statuses": statuses, "following": following, "mark": mark}
+    values = {
+        "statuses": statuses,
+        "following": following,
+        "further": wanted.url(before=floor) if floor and not full else None,
+        "looked_at": LOOKED_AT,
+        "now": db.clock(),
+        "counts": {state: number for state in COUNTED if (number := counted[state])},
+    }
+    told = [
+        (s.job.id, s.job.state, s.why, s.job.steps, s.job.cost, s.job.tokens, s.job.context_tokens)
+        for s in statuses
+    ]
+    mark = hashlib.sha256(repr((told, values["counts"])).encode(errors="replace")).hexdigest()[:16]
+    return values | {"mark": mark}
 
 
 @router.post("/bulk")

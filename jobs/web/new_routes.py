@@ -19,13 +19,18 @@ from jobs.api.schemas import JobBody
 from jobs.api.tokens import Principal, Scope
 from jobs.errors import PredecessorNotFound, UsageError
 from jobs.installation import Installation
+from jobs.states import TERMINAL, State
 from jobs.submit import SubmitRequest, submit
 from jobs.web import mistakes
+from jobs.web.graph import graph_of
 from jobs.web.pages import PageRoute, page
 from jobs.web.words import Words, words_for
 from jobs.workspace import InputFile
+from storage.listing import JobFilter, find_jobs
 
 router = APIRouter(route_class=PageRoute)
+INHERITABLE = [state for state in State if state in TERMINAL]
+OFFERED = 20  # of the ended jobs, to go on from
 LABELS = ("task_type", "task_identifier", "repository", "user", "model", "inherits_from")
 LIMITS = ("max_steps", "max_tokens", "max_cost", "max_seconds")
 
@@ -53,11 +58,18 @@ def show_form(
         pieces=pieces,
         key=secrets.token_urlsafe(18),
         inherits_from=inherits_from,
+        ended=find_jobs(installation.db, JobFilter(principal.owner, INHERITABLE), OFFERED),
         settings=installation.settings,
         may_upload=principal.may(Scope.FILES_WRITE),
         labels=[name for name in LABELS if name in JobBody.model_fields],
         budget=installation.settings.budget.model_dump(),
     )
+
+
+@router.get("/new/graph/{name}")
+def show_graph(request: Request, name: str, installation: Installed, _: JobsWriter) -> Response:
+    """A piece as a picture. Raises UnknownPiece, InvalidPiece."""
+    return page(request, "new_graph.html", name=name, graph=graph_of(installation.library.get(name)))
 
 
 @router.post("/new")

@@ -8,7 +8,16 @@ from fastapi import APIRouter, Response
 from starlette.responses import FileResponse
 
 from jobs.api.problems import Problem
-from jobs.web import job_routes, list_routes, live_routes, new_routes, pictures, tab_routes
+from jobs.web import (
+    attention,
+    job_routes,
+    list_routes,
+    live_routes,
+    new_routes,
+    pictures,
+    tab_routes,
+    worker_routes,
+)
 from jobs.web.templating import ASSETS
 
 router = APIRouter(include_in_schema=False)
@@ -26,5 +35,14 @@ def asset(name: str) -> Response:
     return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])
 
 
-for _module in (list_routes, new_routes, job_routes, tab_routes, live_routes, pictures):
+for _module in (
+    list_routes,
+    new_routes,
+    worker_routes,
+    attention,
+    job_routes,
+    tab_routes,
+    live_routes,
+    pictures,
+):
     router.include_router(_module.router)

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from jobs.durations import format_duration
 from jobs.web.safe_text import clipped, is_long, markdown, neutral, shortened
 from jobs.web.waterfall import short_time
 from jobs.web.words import LANGUAGES, Words
@@ -46,6 +47,8 @@ def environment() -> jinja2.Environment:
         "bytes": human,
         "count": lambda number: f"{number:,}",
         "amount": amount,
+        "compact": compact,
+        "duration": format_duration,
         "iso": _iso,
         "stamp": _stamp,
         "combined": lambda one, other: {**one, **other},
@@ -69,6 +72,15 @@ def asset_url(name: str) -> str:
 def amount(value: float) -> str:
     """A cost: as many digits as tell something."""
     return f"{value:,.2f}" if value >= 1 or not value else f"{value:.4f}".rstrip("0").ljust(4, "0")
+
+
+def compact(number: int) -> str:
+    """A number in three digits or so: 873, 5.2k, 48k, 1.2M."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size - size // 2_000:
+            value = number / size
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:,.0f}{unit}"
+    return str(number)
 
 
 def _iso(seconds: float) -> str:

@@ -50,6 +50,8 @@ OPERATIONS = {
     "GET /api/jobs/{job_id}/workspace.zip": "get_workspace",
     "GET /api/pieces": "list_pieces",
     "GET /api/workers": "list_workers",
+    "GET /api/queues": "list_queues",
+    "GET /api/cooldowns": "list_cooldowns",
     "GET /api/tokens": "list_tokens",
     "POST /api/tokens": "make_token",
     "DELETE /api/tokens/{token_id}": "revoke_token",

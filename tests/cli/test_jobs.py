@@ -270,7 +270,7 @@ def test_submit_wait_follows_to_success(cli: Cli, agent: Agent, meanwhile: Calla
     def cli_job() -> str:
         from jobs.settings import Settings
         from storage.engine import Database
-        from storage.jobs import list_jobs
+        from storage.listing import list_jobs
 
         db = Database(Settings(data_dir=Path("sostenuto-data")).database_url)
         (row,) = list_jobs(db, "local", None, 2, None)

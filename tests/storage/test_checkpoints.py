@@ -13,7 +13,8 @@ from jobs.states import Event, State
 from storage import transcript
 from storage.engine import Database
 from storage.errors import IllegalTransition, InboxChanged, JobNotFound, LeaseLost, RequestPending
-from storage.jobs import answer_to, get_inputs, get_job, insert_job, job_ids_like, job_tx, list_jobs
+from storage.jobs import answer_to, get_inputs, get_job, insert_job, job_ids_like, job_tx
+from storage.listing import list_jobs
 from storage.models import comments, job_events, jobs, messages, runs, tool_calls
 from storage.records import NewEvent, NewMessage, RunRef
 from tests import factories

@@ -6,10 +6,12 @@ import zipfile
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it ships no types
 from playwright.sync_api import FilePayload, Page, expect
 
 from jobs import comments
-from tests.factories import make_job
+from storage import registry
+from tests.factories import WORKER, claim_job, make_job
 from tests.web.conftest import PHONE, Site, Visitor
 from tests.web.rows import Past
 
@@ -86,6 +88,13 @@ def _some_jobs(site: Site) -> dict[str, str]:
     paused = Past(where, "Stop.")
     paused.end("paused", "exhaust_budget", "budget_exceeded", {"budget": "cost", "limit": 1.5}, max_cost=1.5)
     make_job(site.db, "cancelled")
+    for name, sandbox in ((WORKER, "none"), ("b:2", "bwrap")):
+        offered = {"version": "1", "tools": [], "pid": 1, "host": "h", "problems": ["no key"]}
+        registry.register_worker(
+            site.db, {"name": name, "queues": ["agent"], "concurrency": 4, "sandbox": sandbox, **offered}
+        )
+    registry.cool_down(site.db, "https://models.example/v1 large", 90, "429")
+    claim_job(site.db, make_job(site.db, title="lost"), worker="gone:1")
     pasts = {"asking": asking, "running": running, "done": done, "failed": failed, "paused": paused}
     return {name: f"/jobs/{past.id}" for name, past in pasts.items()}
 
@@ -99,7 +108,7 @@ def test_every_page_is_labelled_legible_and_fits(
     visitor.options = {"locale": locale, "color_scheme": scheme}
     if size == "phone":
         visitor.options["viewport"] = {"width": PHONE[0], "height": PHONE[1]}
-    paths = {"list": "/", "new": "/new", "nothing": "/?q=nothing", **_some_jobs(site)}
+    paths = {"list": "/", "new": "/new", "workers": "/workers", "nothing": "/?q=nothing", **_some_jobs(site)}
     faults: list[str] = []
     for name, path in paths.items():
         page = visitor.open(path)
@@ -107,6 +116,9 @@ def test_every_page_is_labelled_legible_and_fits(
             page.locator("#side-files").wait_for()
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
         assert page.evaluate("document.documentElement.lang") == locale[:2]
+        if name == "new":
+            page.locator("[name=piece]").last.check()
+            page.locator("[data-graph] svg").wait_for()
         faults += [f"{name}: {fault}" for fault in faults_of(page)]
         page.close()
     login = visitor.fresh().new_page()
@@ -116,8 +128,22 @@ def test_every_page_is_labelled_legible_and_fits(
 
 
 def faults_of(page: Page) -> list[str]:
+    """What keeps a person from reading or working with what is shown."""
     found: Any = page.evaluate(_FAULTS)
-    return [*found, *page.evaluate(_FAINT)]
+    return [*found, *page.evaluate(_FAINT), *_axe(page)]
+
+
+def _axe(page: Page) -> list[str]:
+    """What axe finds that is serious or critical; in one language, for its rules look at no words."""
+    if page.evaluate("document.documentElement.lang") != "en":
+        return []
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{rule['id']}: {node['html'][:200]}"
+        for rule in found
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
 
 
 def test_the_keyboard_alone_is_enough(site: Site, visitor: Visitor) -> None:

@@ -23,7 +23,7 @@ ALLOWED = "http://e.example"
 _FACTS = """() => ({
   pwned: window.pwned ?? null,
   scripts: [...document.querySelectorAll('script')].map(s => s.src),
-  foreign: [...document.querySelectorAll('iframe, object, embed, video, base, form[action], svg:not(.graph svg, .meter svg, .waterfall svg, .gauge, .shares), math, style, link, img')]
+  foreign: [...document.querySelectorAll('iframe, object, embed, video, base, form[action], svg:not(.bell svg, .graph svg, .meter svg, .waterfall svg, .gauge, .shares), math, style, link, img')]
     .map(e => `${e.tagName} ${e.getAttribute('src') ?? e.getAttribute('href') ?? e.getAttribute('action') ?? ''}`),
   handlers: [...document.querySelectorAll('*')].flatMap(e => [...e.attributes])
     .filter(a => /^on|^hx-on|^data-hx|^style$/i.test(a.name)).map(a => a.name),

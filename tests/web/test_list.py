@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from jobs.states import State
-from storage.jobs import find_jobs
-from storage.listing import JobFilter
+from storage.listing import JobFilter, find_jobs
 from tests.factories import job_now, make_job, make_jobs
 from tests.waiting import wait_until
 from tests.web.conftest import Client, Site, Visitor, wait_for_count
@@ -141,7 +140,7 @@ def test_a_filter_is_chosen_and_the_way_back_keeps_it(site: Site, visitor: Visit
 
 @browsing
 def test_an_end_of_the_session_leads_to_the_login(site: Site, visitor: Visitor) -> None:
-    visitor.expected = ("Failed to load resource",)
+    visitor.expected = ("Failed to load resource", "Response Status Error Code 401")
     job_id = make_job(site.db)
     page = visitor.open(f"/jobs/{job_id}")
     other = visitor.open("/")

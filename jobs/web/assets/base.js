@@ -52,11 +52,29 @@ function times() {
   }
 }
 
+/* A moment as a datetime-local field wants it. */
+const localField = (moment) => new Date(moment - moment.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+
 function clock(moment) {
   const today = new Date().toDateString() === moment.toDateString();
   const day = today ? {} : { month: "short", day: "numeric" };
   const shape = { ...day, hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   return moment.toLocaleString(language, shape);
+}
+
+/* A span as the server writes it: 45s, 3m 20s, 2h 5m, 3d 4h. */
+function span(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  for (const [size, unit, smaller, name] of [[86400, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]]) {
+    if (whole < size) continue;
+    const rest = Math.floor((whole % size) / smaller);
+    return `${Math.floor(whole / size)}${unit}${rest ? ` ${rest}${name}` : ""}`;
+  }
+  return `${whole}s`;
+}
+
+function spans() {
+  for (const element of $$("[data-since]")) element.textContent = span((Date.now() - new Date(element.dataset.since)) / 1000);
 }
 
 function since(moment, now, relative) {
@@ -107,6 +125,7 @@ addEventListener("htmx:afterRequest", (event) => {
   const { elt, xhr } = event.detail;
   const successful = xhr.status >= 200 && xhr.status < 300;
   if (xhr.status === 401) { location.reload(); return; }
+  reached(xhr.status !== 0);
   if (xhr.status === 0) { if (elt.id !== "side") toast(body.dataset.offline, true); return; }
   const own = answering.find(([selector]) => elt.matches(selector));
   if (own) own[1](elt, xhr, successful);
@@ -127,9 +146,47 @@ addEventListener("click", (event) => {
   if (event.target.closest("[data-logout]")) logOut();
 });
 
+/* --- the connection --- */
+
+let connected = true;
+
+/* Whether the server answers, shown on every page; who waits for it to be back listens for `sostenuto:back`. */
+function reached(answers) {
+  if (answers === connected) return;
+  connected = answers;
+  $("#offline").hidden = answers;
+  if (answers) dispatchEvent(new Event("sostenuto:back"));
+}
+
+/* A GET whose answer may not come: null then. */
+async function ask(url) {
+  let answer = null;
+  try { answer = await fetch(url); } catch { /* told by the banner */ }
+  reached(answer !== null && answer.status < 502);
+  if (answer?.status === 401) location.reload();
+  return answer;
+}
+
+/* Puts in what a place shows now, if it is other than what it shows. */
+async function refresh(place, address) {
+  if (!place || document.hidden || place.dataset.asking) return false;
+  const url = new URL(address);
+  url.searchParams.set("rows", place.dataset.rows);
+  url.searchParams.delete("lang");
+  place.dataset.asking = "yes";
+  const answer = await ask(url);
+  const html = answer?.status === 200 ? await answer.text() : "";
+  delete place.dataset.asking;
+  if (html) upsert(html);
+  return Boolean(html);
+}
+
 async function logOut() {
   const answer = await fetch("/logout", { method: "POST", headers: { "X-CSRF-Token": body.dataset.csrf } });
-  if (answer.ok || answer.status === 401) location.replace("/login");
+  if (answer.ok || answer.status === 401) {
+    for (const name of Object.keys(localStorage)) if (name.startsWith("sostenuto-")) localStorage.removeItem(name);
+    location.replace("/login");
+  }
   else tellProblem(await answer.text());
 }
 
@@ -142,4 +199,6 @@ addEventListener("toggle", async (event) => {
 }, true);
 
 times();
+spans();
 setInterval(times, 20000);
+setInterval(spans, 1000);

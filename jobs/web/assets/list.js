@@ -18,17 +18,7 @@ function showChosen() {
 }
 
 async function refreshList() {
-  const rows = $("#rows");
-  if (!rows || document.hidden) return;
-  const url = new URL(location.href);
-  url.searchParams.set("rows", rows.dataset.rows);
-  url.searchParams.delete("lang");
-  let answer;
-  try { answer = await fetch(url); } catch { return; }
-  if (answer.status === 401) location.reload();
-  if (answer.status !== 200) return;
-  upsert(await answer.text());
-  showChosen();
+  if (await refresh($("#rows"), location.href)) showChosen();
 }
 
 answered("[data-bulk], [data-bulk] *", (form, xhr, successful) => {
@@ -37,7 +27,16 @@ answered("[data-bulk], [data-bulk] *", (form, xhr, successful) => {
   refreshList();
 });
 
+answered("[data-reply]", (form, xhr, successful) => {
+  if (!successful) tellProblem(xhr.responseText);
+  refreshList();
+});
+
 if ($("#rows")) {
+  for (const field of $$("[data-moment]")) {
+    const moment = new Date(field.dataset.moment);
+    if (!Number.isNaN(moment.getTime())) field.value = localField(moment);
+  }
   addEventListener("change", (event) => {
     const box = event.target;
     if (box.name === "job") box.checked ? chosen.add(box.value) : chosen.delete(box.value);
@@ -48,9 +47,13 @@ if ($("#rows")) {
   });
   addEventListener("formdata", (event) => {
     if (!event.target.matches("[data-filters]")) return;
-    for (const [name, value] of [...event.formData]) if (!value) event.formData.delete(name);
+    for (const [name, value] of [...event.formData]) {
+      if (!value) event.formData.delete(name);
+      else if (event.target.elements[name].type === "datetime-local") event.formData.set(name, new Date(value).toISOString());
+    }
   });
   setInterval(refreshList, 2000);
+  addEventListener("sostenuto:back", refreshList);
   addEventListener("visibilitychange", refreshList);
   addEventListener("pageshow", showChosen);
 }

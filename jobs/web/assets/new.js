@@ -2,7 +2,7 @@
 /* A new task: its files, its draft, and what is wrong with it. */
 
 const task = $("[data-new]");
-const DRAFT = "sostenuto-new-task";
+const DRAFT = "sostenuto-new-task"; // forgotten when the task is sent, thrown away, or its writer logs out
 
 function newKey() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -21,7 +21,7 @@ answered("[data-new]", (form, xhr, successful) => {
   $("[data-told]", form).textContent = "";
   for (const place of $$("p.error", form)) place.textContent = "";
   for (const field of $$("[aria-invalid]", form)) field.removeAttribute("aria-invalid");
-  if (successful) { sessionStorage.removeItem(DRAFT); return; }
+  if (successful) { localStorage.removeItem(DRAFT); return; }
   if (xhr.status !== 422 || !xhr.getResponseHeader("Content-Type").startsWith("text/html")) {
     tellProblem(xhr.responseText);
     return;
@@ -87,14 +87,33 @@ function picker(form) {
   });
 }
 
+/* The chosen piece as a picture; asked for once. */
+const graphs = new Map();
+async function showGraph() {
+  const place = $("[data-graph]", task);
+  const name = task.elements.namedItem("piece").value;
+  if (name && !graphs.has(name)) {
+    const answer = await ask(`/new/graph/${encodeURIComponent(name)}`);
+    if (answer?.ok) graphs.set(name, await answer.text());
+  }
+  if (name !== task.elements.namedItem("piece").value) return; // another one was chosen meanwhile
+  place.replaceChildren(parsed(graphs.get(name) ?? ""));
+  place.hidden = !graphs.has(name);
+}
+
 if (task) {
   if ($("#f-files")) picker(task);
-  const draft = JSON.parse(sessionStorage.getItem(DRAFT) ?? "{}");
+  const draft = JSON.parse(localStorage.getItem(DRAFT) ?? "{}");
+  const asked = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(draft.fields ?? {})) {
     const field = task.elements.namedItem(name);
-    if (field) field.value = value;
+    if (field && !asked.has(name)) field.value = value;
   }
-  const keep = (changes) => sessionStorage.setItem(DRAFT, JSON.stringify(Object.assign(draft, changes)));
+  if (draft.fields?.instruction) $("[data-draft]", task).hidden = false;
+  $("[data-discard]", task).onclick = () => { localStorage.removeItem(DRAFT); location.reload(); };
+  const keep = (changes) => localStorage.setItem(DRAFT, JSON.stringify(Object.assign(draft, changes)));
+  task.addEventListener("change", (event) => { if (event.target.name === "piece") showGraph(); });
+  showGraph();
   task.addEventListener("input", () => keep({ fields: fieldsOf(task) }));
   task.addEventListener("htmx:configRequest", (event) => {
     // The same task sent again, also after a reload, is the same job; a changed one is another.

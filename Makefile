@@ -14,7 +14,7 @@ ARGS ?=
 UV ?= uv
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test security-test fuzz check lint types format test-rabbitmq real-model-test storm soak mutants bench lock clean
+.PHONY: help demo test security-test fuzz check lint types format test-rabbitmq real-model-test storm soak mutants bench bench-temporal lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,9 @@ mutants: .venv/.requirements-dev.txt.stamp ## take each guard away in a copy of 
 
 bench: .venv/.requirements-dev.txt.stamp .venv-peers/.stamp ## what it costs, beside DBOS, LangGraph and bare Celery: tables, and JSON in benchmarks/results/ (ten minutes)
 	@$(RUN) benchmarks $(ARGS)
+
+bench-temporal: .venv/.requirements-dev.txt.stamp .venv-peers/.stamp ## the same jobs on Temporal's development server (or the one that TEMPORAL names)
+	@$(RUN) benchmarks --only temporal $(ARGS)
 
 # The other systems' pins would clash with ours: they have an environment of their own.
 .venv-peers/.stamp: benchmarks/requirements-peers.txt .venv/.requirements-dev.txt.stamp

@@ -24,12 +24,14 @@ from benchmarks.floors import floors
 from benchmarks.latency import latency
 from benchmarks.recovery import recovery
 from benchmarks.steps import step_cost
+from benchmarks.temporal import NotInstalled, temporal
 from benchmarks.waiting import waiting
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = Path(__file__).parents[1] / ".venv-peers"
 
-MEASUREMENTS: dict[str, Callable[[Bench], Table | list[Table]]] = {
+Measurement = Callable[[Bench], Table | list[Table]]
+MEASUREMENTS: dict[str, Measurement] = {
     "floors": floors,
     "steps": step_cost,
     "contest": contest,
@@ -38,6 +40,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], Table | list[Table]]] = {
     "recovery": recovery,
     "compaction": compaction,
 }
+APART: dict[str, Measurement] = {"temporal": temporal}  # only when asked for
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{machine.line(described)}\nload before: {before}\n", flush=True)
         for name in options.only or MEASUREMENTS:
             print(f"… {name}", file=sys.stderr, flush=True)
-            found = MEASUREMENTS[name](bench)
+            try:
+                found = (MEASUREMENTS | APART)[name](bench)
+            except NotInstalled as error:
+                sys.stderr.write(f"error: {error}\n")
+                return 2
             for table in found if isinstance(found, list) else [found]:
                 print("\n".join(markdown(table)) + "\n", flush=True)
                 tables.append(table)
@@ -90,7 +97,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--quick", action="store_true", help="tiny sizes, to see that everything works; figures mean nothing"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}"
+        "--only",
+        nargs="+",
+        choices=MEASUREMENTS | APART,
+        metavar="NAME",
+        help=f"of {', '.join(MEASUREMENTS | APART)}",
     )
     parser.add_argument(
         "--json", type=Path, help="where to write the figures; default: a new file in benchmarks/results/"

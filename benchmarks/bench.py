@@ -51,7 +51,7 @@ FULL = Sizes(
 )  # fmt: skip
 QUICK = Sizes(
     rounds=1, jobs=2, long_steps=12, floor_samples=10, steps=5, transcripts=(4, 10),
-    waiting_jobs=4, waiting_steps=2, stream_seconds=0.1, submits=2, lease_seconds=3, kills=1, compactions=1,
+    waiting_jobs=4, waiting_steps=2, stream_seconds=0.1, submits=2, lease_seconds=15, kills=1, compactions=1,
     listed_jobs=20, listed_events=20, processes=1, few=True,
 )  # fmt: skip
 

@@ -70,9 +70,10 @@ class PeerJobs:
     settings: str
     processes: Sequence[subprocess.Popen[str]]
     kept: int  # durable steps for each of ours
+    servers: Sequence[int] = ()  # further processes of the system, whose CPU counts
 
     def run(self, jobs: int, steps: int) -> Round:
-        pids = [process.pid for process in self.processes]
+        pids = [*self.servers, *(process.pid for process in self.processes)]
         cpu, began = cpu_seconds(pids), time.monotonic()
         for at, process in enumerate(self.processes):
             share = jobs // len(self.processes) + (at < jobs % len(self.processes))
@@ -130,7 +131,9 @@ def our_jobs(bench: Bench, backend: str, *, defaults: bool = False) -> Iterator[
         kept = "synchronous=FULL, WAL" if backend == "sqlite" else "synchronous_commit=on"
         rest = "all defaults" if defaults else "no final summaries, no exchanges kept, as with the others"
         name = f"Sostenuto, {NAMES[backend]}" + (", all defaults" if defaults else "")
-        settings = f"{bench.sizes.processes} processes of {SLOTS} agents, {kept}; two commits a step; {rest}"
+        settings = (
+            f"worker processes: {bench.sizes.processes} of {SLOTS} agents, {kept}; two commits a step; {rest}"
+        )
         contestant = OurJobs(name, settings, system, bench.new_folder("scripts"))
         contestant.run(bench.sizes.processes, 2)  # what is loaded once is not measured
         yield contestant
@@ -148,7 +151,13 @@ def scripted_steps(folder: Path, steps: int) -> Path:
 
 @contextmanager
 def peers(
-    bench: Bench, names: Mapping[int, str], module: str, arguments: Sequence[str], processes: int
+    bench: Bench,
+    names: Mapping[int, str],
+    module: str,
+    arguments: Sequence[str],
+    processes: int,
+    *,
+    servers: Sequence[int] = (),
 ) -> Iterator[list[Contestant]]:
     """`module` of `benchmarks.peers` in the other systems' environment, once for each number of kept steps in `names`."""
     python = bench.peers_python
@@ -169,8 +178,8 @@ def peers(
                 settings = _hear(process)["settings"]
             except AssertionError as error:
                 raise AssertionError(f"{module} does not start:\n{log.read_text()[-2000:]}") from error
-        settings += f", {processes} process{'es' if processes > 1 else ''}"
-        yield [PeerJobs(name, settings, started, kept) for kept, name in names.items()]
+        settings += f", processes: {processes}"
+        yield [PeerJobs(name, settings, started, kept, servers) for kept, name in names.items()]
 
 
 @contextmanager
@@ -190,7 +199,7 @@ def bare_celery(bench: Bench, name: str, kind: str) -> Iterator[Contestant]:
         else "nothing kept, its defaults"
     )
     contestant = CeleryJobs(
-        name, f"prefork, {bench.sizes.processes} processes, Valkey; {durable}", kind, worker, broker
+        name, f"prefork, processes: {bench.sizes.processes}, Valkey; {durable}", kind, worker, broker
     )
     try:
         contestant.run(bench.sizes.processes, 2)  # returns when it takes tasks

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from benchmarks.bench import BACKENDS, Bench
+from benchmarks.bench import BACKENDS, NAMES, Bench
 from benchmarks.contestants import Contestant, Round, bare_celery, our_jobs, peers
 from benchmarks.figures import Figure, Table, Target, compared
 
@@ -19,6 +19,8 @@ KEPT = (
     f"much, as an agent's model and tools on them do, and keeping each step once, {STEPS} a job. They run their jobs in the "
     "process that begins them: no submitter, no queue, no other worker that would go on."
 )
+CPU = "CPU: of a job or a step, in all processes of the system, without the submitter's and the database server's."
+Taken = Sequence[tuple[Contestant, list[Round]]]  # by all of a contest, in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +50,33 @@ CELERY = {
 
 def contest(bench: Bench) -> list[Table]:
     """Short jobs, then one long one, by the same running systems."""
-    with running(bench) as all_of_them:
-        short = rounds(bench, all_of_them, bench.sizes.jobs, STEPS)
-        alone = [it for it in all_of_them if it.name != "Celery, a task a job" and "once" not in it.name]
+    with running(bench) as systems:
+        short = rounds(bench, systems, bench.sizes.jobs, STEPS)
+        alone = [it for it in systems if it.name != "Celery, a task a job" and "once" not in it.name]
         long = rounds(bench, alone, 1, bench.sizes.long_steps)
-    absent = (
-        []
-        if bench.peers_python
-        else [f"Not installed, so not measured: DBOS, LangGraph ({bench.peers.name})."]
-    )
+    notes = [CPU, KEPT]
+    if bench.peers_python is None:
+        notes.append(f"Not installed, so not measured: DBOS, LangGraph ({bench.peers.name}).")
+    return tables(bench, short, long, notes)
+
+
+def tables(bench: Bench, short: Taken, long: Taken, notes: list[str]) -> list[Table]:
+    """Of the short jobs, jobs a second; of the long one, a step's share of the whole job, its submit and start included."""
+    jobs, steps = bench.sizes.jobs, bench.sizes.long_steps
+    many = [
+        Figure(each.name, "jobs/s", [jobs / it.seconds for it in its], cpu_ms=_cpu(its, jobs), settings=each.settings)
+        for each, its in short
+    ]  # fmt: skip
+    one = [
+        Figure(each.name, "ms", [it.seconds * 1000 / steps for it in its], cpu_ms=_cpu(its, steps)) for each, its in long
+    ]  # fmt: skip
     return [
-        _ten_steps(short, bench.sizes.jobs, absent),
-        _long_job(long, bench.sizes.long_steps, absent),
+        Table(
+            f"Jobs of {STEPS} steps that do nothing, {jobs} at once",
+            [_with_target(it, many) for it in _beside_ours(many)],
+            notes,
+        ),
+        Table(f"One job of {steps} steps that do nothing, alone: a step", _beside_ours(one), notes),
     ]
 
 
@@ -68,8 +85,9 @@ def running(bench: Bench) -> Iterator[list[Contestant]]:
     """All systems of this run, started and warm."""
     found: list[Contestant] = []
     with ExitStack() as stack:
-        found += [stack.enter_context(our_jobs(bench, backend)) for backend in BACKENDS]
+        found.append(stack.enter_context(our_jobs(bench, "sqlite")))
         if not bench.sizes.few:
+            found.append(stack.enter_context(our_jobs(bench, "postgres")))
             found.append(stack.enter_context(our_jobs(bench, "sqlite", defaults=True)))
         for peer in PEERS if bench.peers_python else ():
             names = {KEEP_AS_MUCH: peer.name, KEEP_HALF: f"{peer.name}, each step once"}
@@ -80,48 +98,18 @@ def running(bench: Bench) -> Iterator[list[Contestant]]:
         yield found
 
 
-def rounds(
-    bench: Bench, contestants: Sequence[Contestant], jobs: int, steps: int
-) -> list[tuple[Contestant, list[Round]]]:
+def rounds(bench: Bench, contestants: Sequence[Contestant], jobs: int, steps: int) -> Taken:
     """In each round each takes its turn, so that other load on the machine hits all alike."""
     taken = [[contestant.run(jobs, steps) for contestant in contestants] for _ in range(bench.sizes.rounds)]
     return [(contestant, [row[at] for row in taken]) for at, contestant in enumerate(contestants)]
 
 
-def _ten_steps(short: Sequence[tuple[Contestant, list[Round]]], jobs: int, absent: list[str]) -> Table:
-    """Jobs a second, from the first submit to the last end."""
-    figures = [
-        Figure(each.name, "jobs/s", [jobs / it.seconds for it in its], cpu_ms=_cpu(its, jobs), settings=each.settings)
-        for each, its in short
-    ]  # fmt: skip
-    notes = [
-        "CPU: of a job, in all processes of the system, without the submitter's and the database server's.",
-        KEPT,
-        *absent,
-    ]
-    title = f"Jobs of {STEPS} steps that do nothing, {jobs} at once"
-    return Table(title, [_with_target(figure, figures) for figure in _beside_ours(figures)], notes)
-
-
-def _long_job(long: Sequence[tuple[Contestant, list[Round]]], steps: int, absent: list[str]) -> Table:
-    """What a step takes when nothing else runs."""
-    figures = [
-        Figure(each.name, "ms", [it.seconds * 1000 / steps for it in its], cpu_ms=_cpu(its, steps))
-        for each, its in long
-    ]
-    note = "Of a whole job, its submit and start included, a step's share. Settings as above."
-    return Table(
-        f"One job of {steps} steps that do nothing, alone: a step", _beside_ours(figures), [note, *absent]
-    )
-
-
 def _beside_ours(figures: Sequence[Figure]) -> list[Figure]:
     """Each with its ratio to ours on the same kind of database."""
-    ours = {figure.name: figure for figure in figures}
-    sqlite, postgres = ours["Sostenuto, SQLite"], ours["Sostenuto, Postgres"]
+    ours = {name: it for it in figures for name in BACKENDS if it.name == f"Sostenuto, {NAMES[name]}"}
     return [
-        figure if figure in (sqlite, postgres) else compared(figure, postgres if "Postgres" in figure.name else sqlite)
-        for figure in figures
+        it if it in ours.values() else compared(it, ours["postgres" if "Postgres" in it.name else "sqlite"])
+        for it in figures
     ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -18,8 +19,10 @@ from typing import Any
 from jobs.broker import answers
 from jobs.errors import SostenutoError
 from jobs.installation import broker_url
-from jobs.listening import knock, listening_addresses, reaches_others
+from jobs.listening import knock, listening_addresses, open_flower_routes, reaches_others
+from jobs.secret_files import SUFFIX, exposure
 from jobs.settings import MEGABYTE, Settings
+from jobs.settings_sources import FROM_FILES
 from storage import migrate, registry
 from storage.engine import Database
 from storage.masking import SHORTEST
@@ -48,7 +51,9 @@ class Finding:
     hint: str | None = None
 
 
-def examine(settings: Settings, *, web_port: int, ask_model: bool = False) -> Iterator[Finding]:
+def examine(
+    settings: Settings, *, web_port: int, flower_port: int, ask_model: bool = False
+) -> Iterator[Finding]:
     """All findings, in the order in which one would mend them. Changes nothing; takes a few seconds at most, and with
     `ask_model` as long as the model takes for a word."""
     names = (
@@ -69,6 +74,7 @@ def examine(settings: Settings, *, web_port: int, ask_model: bool = False) -> It
     yield from _database(settings)
     yield _broker(settings)
     yield from _web(web_port)
+    yield from _flower(flower_port)
     yield _model(settings, ask=ask_model)
     yield from _secrets(settings)
     yield _sandbox()
@@ -113,6 +119,9 @@ def _database(settings: Settings) -> Iterator[Finding]:
         if "UNSANDBOXED" in worker["sandbox"]:
             hint = "install bubblewrap, and unset SOSTENUTO_ALLOW_UNSANDBOXED"
             yield Finding(name, Verdict.BAD, worker["sandbox"], hint)
+        elif worker["drain_requested_at"] is not None:
+            hint = "it leaves when its jobs' steps have ended; start another one in its place"
+            yield Finding(name, Verdict.WARNING, "draining: it takes no more jobs", hint)
         else:
             yield Finding(name, Verdict.OK, f"sandbox {worker['sandbox']}")
         for problem in problems:
@@ -149,13 +158,29 @@ def _web(port: int) -> Iterator[Finding]:
         yield Finding("web auth", Verdict.BAD, told, "stop it, and see what was put before sostenuto web")
     else:
         yield Finding("web auth", Verdict.OK, "strangers and foreign host names are refused")
+    yield _bind("web", port)
+
+
+def _bind(name: str, port: int) -> Finding:
     remote = [address for address in listening_addresses(port) or () if reaches_others(address)]
-    if remote:
-        hint = "stop it and start it without --host, behind a proxy with TLS where others are to reach it"
-        told = f"it listens at {', '.join(remote)}, port {port}, where other machines reach it in plain HTTP"
-        yield Finding("web bind", Verdict.BAD, told, hint)
+    if not remote:
+        return Finding(f"{name} bind", Verdict.OK, f"it listens on this machine alone, port {port}")
+    hint = "stop it and start it without --host, behind a proxy with TLS where others are to reach it"
+    told = f"it listens at {', '.join(remote)}, port {port}, where other machines reach it in plain HTTP"
+    return Finding(f"{name} bind", Verdict.BAD, told, hint)
+
+
+def _flower(port: int) -> Iterator[Finding]:
+    shown = open_flower_routes(port)
+    if shown is None:
+        yield Finding("flower", Verdict.OK, f"none answers at port {port} (another one: --flower-port)")
+        return
+    if shown:
+        told = f"it answers a stranger at port {port}: {', '.join(shown)}"
+        yield Finding("flower auth", Verdict.BAD, told, "stop it, and start it with: sostenuto flower")
     else:
-        yield Finding("web bind", Verdict.OK, f"it listens on this machine alone, port {port}")
+        yield Finding("flower auth", Verdict.OK, "strangers are refused")
+    yield _bind("flower", port)
 
 
 def _model(settings: Settings, *, ask: bool) -> Finding:
@@ -191,6 +216,25 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
     if short:
         told = f"{short} configured key(s) or password(s) under {SHORTEST} characters: too short to be masked"
         yield Finding("secrets", Verdict.WARNING, told, "choose longer ones")
+    for name in _secret_names(settings):
+        file = os.environ.get(name + SUFFIX)
+        try:
+            open_to = exposure(Path(file)) if file and not os.environ.get(name) else None
+        except OSError as error:
+            told = f"{name}{SUFFIX}: {(error.strerror or 'cannot be read').lower()}"
+            yield Finding("secret files", Verdict.BAD, told, "make the file, or mend the variable")
+            continue
+        if open_to:
+            verdict = Verdict.BAD if open_to == "write" else Verdict.WARNING
+            told = f"every user of this machine may {open_to} the file of {name}{SUFFIX}"
+            yield Finding("secret files", verdict, told, f"chmod 600 {file}")
+
+
+def _secret_names(settings: Settings) -> list[str]:
+    """The variables in whose place a file may be named."""
+    endpoints = {endpoint.api_key_env for endpoint in settings.endpoints.values() if endpoint.api_key_env}
+    servers = {name for server in settings.mcp.values() for name in server.variables()}
+    return [*FROM_FILES, *sorted(endpoints | servers)]
 
 
 def _sandbox() -> Finding:

@@ -74,6 +74,16 @@ def knock(port: int) -> Gate | None:
     return Gate(is_sostenuto=True, open_routes=tuple(opened))
 
 
+def open_flower_routes(port: int) -> list[str] | None:
+    """What a Flower at this port shows to strangers; None where none answers."""
+    try:
+        if _asked(port, "/healthcheck")[0] != 200 or _asked(port, "/healthz")[0] == 200:
+            return None
+        return [path for path in ("/tasks", "/api/tasks", "/metrics") if _asked(port, path)[0] != 401]
+    except OSError:
+        return None
+
+
 def _asked(port: int, path: str, host: str | None = None) -> tuple[int, str]:
     """Status and content type of one answer. Raises OSError."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS)

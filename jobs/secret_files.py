@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from jobs.errors import ConfigurationError
 
 SUFFIX = "_FILE"
 LARGEST = 64 * 1024
+MOUNTED = Path("/run/secrets")  # where container engines put them, for one container's users
 
 
 @functools.cache
@@ -33,6 +36,19 @@ def read_secret(variable: str, path: str) -> str:
     if not text or len(data) > LARGEST:
         raise ConfigurationError(f"{where} is {'empty' if not text else 'too large for a secret'}")
     return text
+
+
+def exposure(path: Path) -> str | None:
+    """What other users of this machine can do with a secret's file: "write", "read"; None: nothing. Raises OSError.
+
+    A file that all may read is no worse than its folder: one that others cannot enter keeps it, as in a container.
+    """
+    resolved = path.resolve(strict=True)
+    mode = resolved.stat().st_mode
+    reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in resolved.parents)
+    if reachable and mode & stat.S_IWOTH:
+        return "write"
+    return "read" if reachable and mode & stat.S_IROTH and not resolved.is_relative_to(MOUNTED) else None
 
 
 class Variables(Mapping[str, str]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -65,6 +67,62 @@ def test_a_worker_without_a_sandbox_is_unsafe(
     told = cli("doctor", "--json")
     assert told.code == 1
     assert [finding["verdict"] for finding in _findings(told.data, "worker w")] == ["bad", "warning"]
+
+
+def test_a_worker_that_is_to_leave_is_told(cli: Cli, folder: Path) -> None:
+    cli("list")  # makes the database
+    worker = {
+        "name": "w", "host": "h", "pid": 1, "queues": ["agent"], "concurrency": 1, "version": "1", "tools": [],
+        "sandbox": "bwrap",
+    }  # fmt: skip
+    db = Database(f"sqlite:///{folder}/sostenuto-data/sostenuto.db")
+    registry.register_worker(db, worker)
+    registry.request_drain(db, ["w"], "me")
+    db.close()
+    [found] = _findings(cli("doctor", "--json").data, "worker w")
+    assert (found["verdict"], found["text"]) == ("warning", "draining: it takes no more jobs")
+    assert found["hint"]
+
+
+def test_files_of_secrets_that_others_can_reach_are_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder above decides as well as the file: tests run below one that others may enter."""
+    cli("list")  # makes the database
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        files = {
+            "OPENAI_API_KEY_FILE": 0o644,
+            "SOSTENUTO_FLOWER_PASSWORD_FILE": 0o666,
+            "KEY_OF_ANOTHER_FILE": 0o600,
+        }
+        for name, mode in files.items():
+            (folder / name).write_text("a-long-enough-secret")
+            (folder / name).chmod(mode)
+            monkeypatch.setenv(name, str(folder / name))
+        endpoint = {"other": {"base_url": "https://h/v1", "api_key_env": "KEY_OF_ANOTHER"}}
+        monkeypatch.setenv("SOSTENUTO_ENDPOINTS", json.dumps(endpoint))
+        found = _findings(cli("doctor", "--json").data, "secret files")
+        assert [(finding["verdict"], "may " + finding["text"].split(" may ")[1]) for finding in found] == [
+            ("bad", "may write the file of SOSTENUTO_FLOWER_PASSWORD_FILE"),
+            ("warning", "may read the file of OPENAI_API_KEY_FILE"),
+        ]
+        folder.chmod(0o700)
+        assert _findings(cli("doctor", "--json").data, "secret files") == []
+
+
+def test_a_flower_is_looked_at_as_a_stranger_would(
+    cli: Cli, worker_process: CommandFactory, free_port: int
+) -> None:
+    cli("list")  # makes the database
+    flower = worker_process.run("flower", "--port", str(free_port))
+    flower.wait_for_log("listening on")
+    data = cli("doctor", "--json", "--flower-port", str(free_port)).data
+    assert {finding["name"]: finding["verdict"] for finding in _findings(data, "flower")} == {
+        "flower auth": "ok",
+        "flower bind": "ok",
+    }
+    told = cli("doctor", "--json", "--web-port", str(free_port)).data
+    assert "another program" in _findings(told, "web")[0]["text"]
 
 
 def test_a_database_with_a_password_is_told_without_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,11 @@ class Flower:
 
     url: str
     process: CommandProcess | None = None
+    password: str = PASSWORD
 
-    def client(self, password: str | None = PASSWORD) -> httpx2.Client:
-        auth = None if password is None else (USER, password)
+    def client(self, password: str | None = "") -> httpx2.Client:
+        """Of who knows the password; with another one, or with None, of a stranger."""
+        auth = None if password is None else (USER, password or self.password)
         return httpx2.Client(base_url=self.url, auth=auth, trust_env=False, timeout=30)
 
     def tasks(self, job_id: str) -> list[dict[str, Any]]:

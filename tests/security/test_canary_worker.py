@@ -23,6 +23,7 @@ from jobs.api.application import create_api
 from jobs.api.tokens import Scope, create_token
 from jobs.workspace import workspace_path
 from storage.models import metadata
+from tests.deploy.flower import Flower
 from tests.mcp.conftest import Plain, plain
 from tests.resilience.bench import Bench, bash, story
 from tests.resilience.conftest import make_bench
@@ -34,10 +35,10 @@ from worker.mcp.names import tool_names
 
 __all__ = ["plain"]
 
-MODEL, BROKER, DATABASE, MCP = (
-    f"canary-{kind}-7Qz/41+x9~" for kind in ("model", "broker", "database", "mcp")
+MODEL, BROKER, DATABASE, MCP, FLOWER = (
+    f"canary-{kind}-7Qz/41+x9~" for kind in ("model", "broker", "database", "mcp", "flower")
 )
-SECRETS = (MODEL, BROKER, DATABASE, MCP)
+SECRETS = (MODEL, BROKER, DATABASE, MCP, FLOWER)
 UNREGISTERED = "a-packages-own-secret-in-the-environment"
 
 
@@ -146,10 +147,12 @@ def test_no_secret_comes_to_any_sink_of_a_worker(bench: Bench, plain: Plain, fre
     servers["plain"]["read"] = [str(folder) for folder in servers["plain"]["read"]]
     env = {
         "OPENAI_API_KEY": MODEL, "A_TOKEN": MCP, "SOSTENUTO_MCP": json.dumps(servers), "WORD_COUNT_KEY": UNREGISTERED,
-        "SOSTENUTO_MODELS": json.dumps({"strict": {"window": 200_000}}),
+        "SOSTENUTO_MODELS": json.dumps({"strict": {"window": 200_000}}), "SOSTENUTO_FLOWER_PASSWORD": FLOWER,
     }  # fmt: skip
     with Overheard(bench.broker) as broker:
         bench.environment |= env
+        flower = bench.commands.run("flower", "--port", "0", env=bench.env())
+        flower.wait_for_log("listening on ")
         worker = bench.start("--log-level", "debug")
         bench.write_pieces()
         job_id = bench.cli("submit", "--piece", "plain", f"Mind {everything}").strip()
@@ -157,6 +160,8 @@ def test_no_secret_comes_to_any_sink_of_a_worker(bench: Bench, plain: Plain, fre
         processes = _arguments_of(worker.pids()) + _environments_of(worker.pids()[1:])
         seen.with_name("seen").touch()
         view = bench.wait_ended(job_id)
+        flowers_pages = _flower(flower, job_id)
+        processes += _arguments_of(flower.pids())
         worker.term()
         worker.wait()
     assert view.state == "succeeded", worker.log()
@@ -170,6 +175,7 @@ def test_no_secret_comes_to_any_sink_of_a_worker(bench: Bench, plain: Plain, fre
         "database": database,
         "broker": broker.text(),
         "worker's log": worker.log(),
+        "Flower": flowers_pages,
         "data folder": _data_folder(bench, job_id),
         "model": json.dumps([request.body for request in bench.endpoint.requests], ensure_ascii=False),
         "API": _api(bench, job_id, free_port),
@@ -237,7 +243,7 @@ def _api(bench: Bench, job_id: str, port: int) -> str:
     web.wait_for_log("listening on")
     token, _ = create_token(bench.installation.db, "local", list(Scope), None)
     with httpx2.Client(
-        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, trust_env=False
+        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=60
     ) as client:
         paths = [
             path
@@ -254,6 +260,21 @@ def _api(bench: Bench, job_id: str, port: int) -> str:
         with client.stream("GET", f"/api/jobs/{job_id}/events") as stream:
             shown.append("".join(stream.iter_text()))
     return "\n".join([*shown, web.log()])
+
+
+def _flower(flower: CommandProcess, job_id: str) -> str:
+    """Every page and list of Flower, and its log; of the worker all that it tells on request, its settings included."""
+    seen = Flower(flower.log().split("listening on ")[1].split()[0], password=FLOWER)
+    task = seen.wait_task(job_id, state="SUCCESS", kwargs="'left': 'succeeded")
+    with seen.client() as client:
+        paths = [
+            "/", "/tasks", "/broker", "/metrics", "/api/tasks", "/api/task/types", "/api/workers?refresh=1",
+            f"/worker/{task['worker']}", f"/task/{task['uuid']}", f"/api/task/info/{task['uuid']}", "/api/queues/length",
+        ]  # fmt: skip
+        answers = [client.get(path) for path in paths]
+    assert {answer.status_code for answer in answers} == {200}, answers
+    assert "worker_disable_prefetch" in answers[7].text, "the worker told its settings"
+    return "\n".join([*(answer.text for answer in answers), flower.log()])
 
 
 def _complains(worker: CommandProcess) -> bool:

@@ -243,7 +243,10 @@ def _api(bench: Bench, job_id: str, port: int) -> str:
     web.wait_for_log("listening on")
     token, _ = create_token(bench.installation.db, "local", list(Scope), None)
     with httpx2.Client(
-        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=60
+        base_url=f"http://127.0.0.1:{port}",
+        headers={"Authorization": f"Bearer {token}"},
+        trust_env=False,
+        timeout=60,
     ) as client:
         paths = [
             path

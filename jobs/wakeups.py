@@ -56,6 +56,7 @@ class WakeUpPublisher:
         self.delivered = 0  # counted by the thread alone
         self.failed = 0
         self._connection: Connection | None = None
+        self._producer: Any = None  # of that connection
         self._celery: Celery | None = None
 
     def send(self, queue_name: str, job_id: str) -> WakeUp:
@@ -109,14 +110,14 @@ class WakeUpPublisher:
     def _publish(self, wake_up: WakeUp) -> None:
         if self._celery is None:
             self._celery = _sender()
-        if self._connection is None:
+        if self._connection is None or self._producer is None:
             self._connection = _connect(self._url)
-        producer = self._celery.amqp.Producer(self._connection)
+            self._producer = self._celery.amqp.Producer(self._connection)
         self._celery.send_task(
             TASK_NAMES[wake_up.queue],
             args=[wake_up.job_id],
             queue=CONTEXT_QUEUE if wake_up.queue == SUMMARY else wake_up.queue,
-            producer=producer,
+            producer=self._producer,
             ignore_result=True,
             timeout=TIMEOUT_SECONDS,
             confirm_timeout=TIMEOUT_SECONDS,  # RabbitMQ's word that it has it may never come
@@ -128,7 +129,7 @@ class WakeUpPublisher:
         if self._connection is not None:
             with contextlib.suppress(Exception):
                 self._connection.collect()  # unlike release, it does not wait for RabbitMQ to agree
-            self._connection = None
+            self._connection = self._producer = None
 
 
 def _sender() -> Celery:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from storage.engine import wall_clock
 from storage.models import jobs, runs
+from storage.prepared import Prepared
 
 _STATE = sa.bindparam("p_state", type_=sa.Text())
 _KIND = sa.bindparam("p_kind", type_=sa.Text())
@@ -39,10 +40,10 @@ class Wanted:
     locking: bool  # pass over rows that somebody holds
 
 
-def choose(conn: Connection, wanted: Wanted) -> Row[Any] | None:
+def choose(conn: Connection, wanted: Wanted) -> Any | None:
     """The best due job's row: id, and what limits and turns go by. None: nothing is due."""
     below = _TOP
-    while (level := _run(conn, _DUE_LEVEL, wanted, p_below=below).scalar_one()) is not None:
+    while (level := _one(conn, _DUE_LEVEL, wanted, p_below=below).level) is not None:  # type: ignore[union-attr]  # a maximum is always one row
         best = _of_level(conn, wanted, level)
         if best is not None:
             return _hinted(conn, wanted, best) or best
@@ -50,7 +51,7 @@ def choose(conn: Connection, wanted: Wanted) -> Row[Any] | None:
     return None
 
 
-def line_of(chosen: Row[Any], *, locking: bool) -> sa.Select[Any]:
+def line_of(chosen: Any, *, locking: bool) -> sa.Select[Any]:
     """The ids of the chosen job's line, longest due first; `locking` as in `Wanted`."""
     given = {"p_state": chosen.state, "p_priority": chosen.priority, "p_attempts": _TOP}
     given |= {"p_owner": chosen.owner, "p_user": chosen.user_key}
@@ -58,13 +59,11 @@ def line_of(chosen: Row[Any], *, locking: bool) -> sa.Select[Any]:
     return line.with_for_update(skip_locked=True) if locking else line
 
 
-def _of_level(conn: Connection, wanted: Wanted, level: int) -> Row[Any] | None:
+def _of_level(conn: Connection, wanted: Wanted, level: int) -> Any | None:
     """By turns: the next owner that has something due; where others are claiming all of it, the one after that."""
     tried: set[str] = set()
     owner = None
-    while (
-        found := _run(conn, _NEXT_OWNER, wanted, p_priority=level, p_owner=owner).one_or_none()
-    ) is not None:
+    while (found := _one(conn, _NEXT_OWNER, wanted, p_priority=level, p_owner=owner)) is not None:
         if found.owner in tried:
             return None
         best = _of_owner(conn, wanted, level, found.owner)
@@ -75,24 +74,24 @@ def _of_level(conn: Connection, wanted: Wanted, level: int) -> Row[Any] | None:
     return None
 
 
-def _of_owner(conn: Connection, wanted: Wanted, level: int, owner: str) -> Row[Any] | None:
+def _of_owner(conn: Connection, wanted: Wanted, level: int, owner: str) -> Any | None:
     given = {"p_priority": level, "p_owner": owner}
     tried: set[str] = set()
     user = None
-    while (found := _run(conn, _NEXT_USER, wanted, **given, p_user=user).one_or_none()) is not None:
+    while (found := _one(conn, _NEXT_USER, wanted, **given, p_user=user)) is not None:
         if not wanted.locking:
             return found
         user = found.user_key
         if user in tried:
             return None
-        best = _run(conn, _LOCKED_FIRST, wanted, **given, p_user=user).one_or_none()
+        best = _one(conn, _LOCKED_FIRST, wanted, **given, p_user=user)
         if best is not None:
             return best
         tried.add(user)
     return None
 
 
-def _hinted(conn: Connection, wanted: Wanted, best: Row[Any]) -> Row[Any] | None:
+def _hinted(conn: Connection, wanted: Wanted, best: Any) -> Any | None:
     if wanted.hint is None or wanted.hint == best.id:
         return None
     given = {
@@ -101,13 +100,13 @@ def _hinted(conn: Connection, wanted: Wanted, best: Row[Any]) -> Row[Any] | None
         "p_user": best.user_key,
         "p_job": wanted.hint,
     }
-    return _run(conn, _LOCKED_HINTED if wanted.locking else _HINTED, wanted, **given).one_or_none()
+    return _one(conn, _HINTED, wanted, **given)
 
 
-def _run(conn: Connection, statement: sa.Select[Any], wanted: Wanted, **more: Any) -> sa.CursorResult[Any]:
+def _one(conn: Connection, statement: Prepared, wanted: Wanted, **more: Any) -> Any | None:
     attempts = _TOP if wanted.attempts is None else wanted.attempts
     given = {"p_state": wanted.state, "p_kind": wanted.kind, "p_attempts": attempts, **more}
-    return conn.execute(statement, given)
+    return statement.one_or_none(conn, given)
 
 
 # --- the statements, made once: making one costs more than running it ---
@@ -187,19 +186,26 @@ _CHOSEN = sa.select(
         for name in ("id", "state", "priority", "owner", "user", "user_key", "repository", "piece")
     )
 )
-_DUE_LEVEL = _due_level()
-_NEXT_OWNER = _next_in_turn(after=_JOBS.c.owner > sa.func.coalesce(_OWNER, _last(runs.c.owner)))
-_NEXT_USER = _next_in_turn(
-    _JOBS.c.owner == _OWNER,
-    after=_JOBS.c.user_key > sa.func.coalesce(_USER, _last(runs.c.user_key, runs.c.owner == _OWNER)),
+_COLUMNS = tuple(_CHOSEN.selected_columns)
+_DUE_LEVEL = Prepared(_due_level(), returning=(sa.column("level", sa.Integer()),))
+_NEXT_OWNER = Prepared(
+    _next_in_turn(after=_JOBS.c.owner > sa.func.coalesce(_OWNER, _last(runs.c.owner))), returning=_COLUMNS
+)
+_NEXT_USER = Prepared(
+    _next_in_turn(
+        _JOBS.c.owner == _OWNER,
+        after=_JOBS.c.user_key > sa.func.coalesce(_USER, _last(runs.c.user_key, runs.c.owner == _OWNER)),
+    ),
+    returning=_COLUMNS,
 )
 _DUE = (*_of_priority(jobs), jobs.c.available_at <= wall_clock())
 _SAME = (jobs.c.owner == _OWNER, jobs.c.user_key == _USER)
 _LINE = _CHOSEN.where(*_DUE, *_SAME).order_by(jobs.c.available_at, jobs.c.id)
-_HINTED = _CHOSEN.where(*_DUE, *_SAME, jobs.c.id == _JOB)
-_LOCKED_HINTED = _HINTED.with_for_update(skip_locked=True)
+_HINTED = Prepared(  # FOR UPDATE says nothing on SQLite, where writers are alone
+    _CHOSEN.where(*_DUE, *_SAME, jobs.c.id == _JOB).with_for_update(skip_locked=True), returning=_COLUMNS
+)
 # The same line for Postgres, in the order that the index of turns alone has: it guesses how the owners' jobs are mixed,
 # and would now and then walk over a thousand of one line, by another index, for the first of another.
 _SAME_AGAIN = (jobs.c.owner == _OWNER, jobs.c.user_key.between(_USER, _USER))
 _LOCKED_LINE = _CHOSEN.where(*_DUE, *_SAME_AGAIN).order_by(jobs.c.user_key, jobs.c.available_at, jobs.c.id)
-_LOCKED_FIRST = _LOCKED_LINE.limit(1).with_for_update(skip_locked=True)
+_LOCKED_FIRST = Prepared(_LOCKED_LINE.limit(1).with_for_update(skip_locked=True), returning=_COLUMNS)

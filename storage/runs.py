@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from storage.choosing import Wanted, choose, line_of
 from storage.crashpoints import CrashPoint, crash_point
@@ -15,7 +15,9 @@ from storage.engine import Database, wall_clock
 from storage.history import append_events
 from storage.limits import LimitOf, first_full, hold, holds_of, one_at_a_time
 from storage.models import jobs, runs, watches
+from storage.prepared import Prepared
 from storage.records import NewEvent, RunRef
+from storage.run_rows import begin_run
 
 SUSPECT_ATTEMPTS = 1  # a job whose run died continues with no other such job in its process
 HOLDS_AT_ONCE = 20  # rounds in one transaction: others write in between
@@ -55,36 +57,20 @@ def _claim(db: Database, claim: Claim, hint: str | None) -> tuple[dict[str, Any]
         chosen, again = _choose(db, conn, claim, hint)
         if chosen is None:
             return None, again
-        row = conn.execute(
-            sa.update(jobs)
-            .where(jobs.c.id == chosen.id, jobs.c.state == claim.source, jobs.c.run_id.is_(None))
-            .values(
-                state=claim.target,
-                run_id=claim.run_id,
-                reason=claim.reason,
-                reason_data=None,
-                updated_at=wall_clock(),
-                started_at=sa.func.coalesce(jobs.c.started_at, wall_clock()),
-                event_seq=jobs.c.event_seq + 1,
-            )
-            .returning(*jobs.c)
-        ).one_or_none()  # fmt: skip
+        given = {"p_job": chosen.id, "p_source": claim.source, "p_target": claim.target}
+        row = _TAKE.one_or_none(conn, given | {"p_run": claim.run_id, "p_reason": claim.reason})
         if row is None:
             return None, False
         now = row.updated_at
-        conn.execute(
-            sa.insert(runs).values(
-                id=claim.run_id,
-                job_id=row.id,
-                kind=claim.kind,
-                worker=claim.worker,
-                attempt=row.attempt,
-                claimed_at=now,
-                lease_expires_at=now + claim.lease_seconds,
-                priority=row.priority,
-                owner=row.owner,
-                user_key=row.user_key,
-            )
+        begin_run(
+            conn,
+            RunRef(claim.run_id, row.id),
+            kind=claim.kind,
+            worker=claim.worker,
+            attempt=row.attempt,
+            now=now,
+            lease_seconds=claim.lease_seconds,
+            turn_of=row,
         )
         event = NewEvent(claim.event, claim.worker, claim.source, claim.target)
         append_events(conn, row.id, [event], last_seq=row.event_seq, now=now, run_id=claim.run_id)
@@ -93,7 +79,28 @@ def _claim(db: Database, claim: Claim, hint: str | None) -> tuple[dict[str, Any]
     return row._asdict(), False
 
 
-def _choose(db: Database, conn: Connection, claim: Claim, hint: str | None) -> tuple[Row[Any] | None, bool]:
+_TAKE = Prepared(
+    sa.update(jobs)
+    .where(
+        jobs.c.id == sa.bindparam("p_job"),
+        jobs.c.state == sa.bindparam("p_source"),
+        jobs.c.run_id.is_(None),
+    )
+    .values(
+        state=sa.bindparam("p_target"),
+        run_id=sa.bindparam("p_run"),
+        reason=sa.bindparam("p_reason"),
+        reason_data=None,
+        updated_at=wall_clock(),
+        started_at=sa.func.coalesce(jobs.c.started_at, wall_clock()),
+        event_seq=jobs.c.event_seq + 1,
+    )
+    .returning(*jobs.c),
+    returning=tuple(jobs.c),
+)
+
+
+def _choose(db: Database, conn: Connection, claim: Claim, hint: str | None) -> tuple[Any | None, bool]:
     """The job to claim, if one is due; and whether to ask again, because many were found that a full limit holds."""
     attempts = None if claim.allow_suspects else SUSPECT_ATTEMPTS
     wanted = Wanted(claim.source, claim.kind, attempts, hint, locking=not db.is_sqlite)

@@ -423,6 +423,15 @@ endpoint_rates = sa.Table(
     sa.Column("tokens_at", sa.Double, nullable=False, server_default="0"),
 )
 
+# What workers count, added up over all of them; `labels` as JSON, in the order of the measure's.
+measures = sa.Table(
+    "measures",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("labels", sa.Text, primary_key=True),
+    sa.Column("value", sa.Double, nullable=False),
+)
+
 locks = sa.Table(
     "locks",
     metadata,

@@ -8,11 +8,13 @@ its commit.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.arguments import BadArguments, decode_arguments
 from jobs.errors import ConfigurationError
+from jobs.measures import TOOL_CALLS, TOOL_SECONDS
 from jobs.reasons import Reason
 from jobs.states import Event, State
 from storage import jobs as job_store
@@ -74,6 +76,7 @@ def run_agent(job: JobRun) -> Ending:
             else:
                 begin_visit(job)
                 job.process.show(sight(State.RUNNING, job.row))
+    job.step_ends()
     return ending
 
 
@@ -109,6 +112,7 @@ def take_step(job: JobRun) -> Ending | None:
     """Shows the model what is new, asks it, and commits its reply with the calls it intends."""
     if ending := end_if_looping(job):
         return ending
+    job.step_begins()
     load_tools(job)
     choose_model(job)
     try:
@@ -372,9 +376,19 @@ def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:
         folder=job.row["shell_folder"] or "",
     )
     crash_point(CrashPoint.TOOL_STARTING)
+    began = time.monotonic()
     result = admitted(job, run_tool(call.name, call.arguments, context, job.tools))
+    _count_call(job, call.name, result, time.monotonic() - began)
     crash_point(CrashPoint.TOOL_ENDED)
     return result
+
+
+def _count_call(job: JobRun, name: str, result: ToolResult, seconds: float) -> None:
+    measures = job.process.measures
+    name = name if name in job.tools else "unknown"
+    if result.ran:
+        measures.observe(TOOL_SECONDS, seconds, name)
+    measures.count(TOOL_CALLS, name, "error" if result.is_error else "done")
 
 
 def _error_result(call_id: str, name: str, text: str) -> NewMessage:

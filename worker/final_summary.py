@@ -15,6 +15,7 @@ from typing import Any
 
 from jobs.errors import ConfigurationError
 from jobs.inheritance import LONGEST_WAIT, go_on_if_ready, let_followers_go_on
+from jobs.measures import SUMMARIES
 from jobs.pieces import thaw
 from jobs.reasons import explain
 from jobs.wakeups import CONTEXT_QUEUE, SUMMARY
@@ -35,7 +36,7 @@ from storage.final_summaries import (
 )
 from storage.inheritance import followers_to_go_on
 from storage.jobs import LockedJob
-from storage.records import Message, NewEvent, NewSummary, RunRef
+from storage.records import Message, NewEvent, NewSummary, Paid, RunRef
 from storage.runs import count_live_runs
 from storage.spending import charge_if_run_owns
 from worker.cancel import Cancelled
@@ -105,6 +106,7 @@ def _claim(process: WorkerProcess, run_id: str, hint: str | None) -> tuple[LiveR
 def _commit(process: WorkerProcess, ref: RunRef, end: SummaryEnd) -> None:
     end_summary_if_run_owns(process.db, ref, end)
     log.info("summary of job %s: %s", ref.job_id, end.state)
+    process.measures.count(SUMMARIES, "again" if end.state == PENDING else end.state)
     if end.state == PENDING:
         if not end.delay:
             process.wakeups.send(SUMMARY, ref.job_id)
@@ -134,6 +136,11 @@ def _work(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -> Summ
         return _again_or_failed(row, f"{type(error).__name__}: {error}", None)
 
 
+def _pay(process: WorkerProcess, ref: RunRef, paid: Paid) -> None:
+    charge_if_run_owns(process.db, ref, paid)
+    process.count_spent(paid.prompt_tokens, paid.completion_tokens, paid.cost)
+
+
 def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -> SummaryEnd:
     instruction, frozen = job_store.get_inputs(process.db, row["id"])
     models = candidates_of(process.settings, row["model"], thaw(frozen), row["movement"])
@@ -145,7 +152,7 @@ def _summarised(process: WorkerProcess, live: LiveRun, row: Mapping[str, Any]) -
         models=models,
         label=f"{row['id']}/final/{live.ref.run_id[:8]}",
         run=live.ref,
-        pay=lambda paid: charge_if_run_owns(process.db, live.ref, paid),
+        pay=lambda paid: _pay(process, live.ref, paid),
         failures=row["summary_attempts"],
     )
     spend = Spend()

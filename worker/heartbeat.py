@@ -59,6 +59,7 @@ class Heartbeat(threading.Thread):
                     run.cancel.cancel("lease_lost")
         if registry.worker_seen(self._process.db, self._process.name):
             self._process.draining.set()
+        self._process.measures.flush(self._process.db)
         left = self._process.take_given_back()
         try:
             while left:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.measures import STEPS
 from jobs.pieces import Movement, Piece, thaw
 from jobs.todos import TODO_WRITE, TodoList, current_todos
 from jobs.workspace import workspace_path
@@ -62,6 +63,7 @@ class JobRun:
         self.image_urls: dict[str, str] = {}  # of the images in the view, by their hash: see worker.images
         self.tools_of: str | None = None  # the movement whose tools these are
         self._began = self._marked = time.monotonic()
+        self._step_began: float | None = None
 
     @property
     def ref(self) -> RunRef:
@@ -196,14 +198,28 @@ class JobRun:
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
         self.live.told = False
+        if checkpoint.prompt_tokens or checkpoint.completion_tokens:
+            self.process.count_spent(checkpoint.prompt_tokens, checkpoint.completion_tokens, checkpoint.cost)
         if committed.woken_parent is not None:
             self.process.wake(committed.woken_parent)
         self._take_over(checkpoint, committed)
         return committed
 
+    def step_begins(self) -> None:
+        """From here on the next step is timed; one that had no calls to answer ends here."""
+        self.step_ends()
+        self._step_began = time.monotonic()
+
+    def step_ends(self) -> None:
+        """Notes how long the step took. One whose beginning another run saw is not timed."""
+        if self._step_began is not None and self.committed_steps:
+            self.process.measures.observe(STEPS, time.monotonic() - self._step_began)
+        self._step_began = None
+
     def charge(self, paid: Paid) -> None:
         """Commits what a call for a summary took. Raises LeaseLost, StorageError."""
         charge_if_run_owns(self.process.db, self.ref, paid)
+        self.process.count_spent(paid.prompt_tokens, paid.completion_tokens, paid.cost)
         self.row["prompt_tokens"] += paid.prompt_tokens
         self.row["completion_tokens"] += paid.completion_tokens
         self.row["cost"] += paid.cost or 0.0

@@ -10,6 +10,7 @@ from datetime import tzinfo
 from importlib.metadata import version
 
 from jobs.installation import Installation
+from jobs.measures import COST, MODEL_CALLS, MODEL_SECONDS, TOKENS
 from jobs.settings import Settings
 from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
@@ -21,6 +22,7 @@ from worker.exchanges import ExchangeKeeper
 from worker.hooks import HookCaller, load_hooks
 from worker.live import LiveRuns
 from worker.mcp.servers import McpServers
+from worker.measures import Measures
 from worker.model.calls import ModelCalls
 from worker.model.errors import ModelError, ModelErrorKind
 from worker.model.profiles import Profile
@@ -56,6 +58,7 @@ class WorkerProcess:
         self._problems = plugins.problems
         self._registered = False
         self.live = LiveRuns()
+        self.measures = Measures()
         self.hooks = HookCaller(self.db, self.settings, load_hooks(self.settings))
         self.claiming = threading.Lock()  # one claim at a time, so that two suspects are never taken together
         self.stopping = threading.Event()
@@ -106,15 +109,26 @@ class WorkerProcess:
         profile = self.models.profile(request.model)
         try:
             with turn_at(self.db, profile, run, request.expected_tokens, self.wake) as turn:
+                began = time.monotonic()
                 reply = self.models.complete(request, cancel)
+                self.measures.observe(MODEL_SECONDS, time.monotonic() - began, request.model)
                 usage = reply.usage
                 turn.tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) or None
         except ModelError as error:
             error.endpoint = endpoint
+            self.measures.count(MODEL_CALLS, request.model, error.kind)
             if error.kind is ModelErrorKind.RATE_LIMIT and not error.own_limit:
                 registry.cool_down(self.db, endpoint, error.limit_wait, str(error))
             raise
+        self.measures.count(MODEL_CALLS, request.model, "answered")
         return reply
+
+    def count_spent(self, prompt_tokens: int, completion_tokens: int, cost: float | None) -> None:
+        """Counts what a model's call took."""
+        self.measures.count(TOKENS, "prompt", by=prompt_tokens)
+        self.measures.count(TOKENS, "completion", by=completion_tokens)
+        if cost:
+            self.measures.count(COST, by=cost)
 
     def profile(self, model: str) -> Profile:
         """What is known of a model: window, longest reply, rules, price. Costs no query."""

@@ -109,6 +109,7 @@ def finish(process: WorkerProcess) -> None:
     """The last acts of a process: its wake-ups are out, its entry says that it stopped."""
     process.wakeups.close()
     try:
+        process.measures.flush(process.db, at_once=True)
         registry.worker_seen(process.db, process.name, stopped=True)
     except StorageError as error:
         log.warning("could not note the end of this worker: %s", error)

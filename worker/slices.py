@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.measures import COMPACTIONS, RECOVERIES, RUNS
 from jobs.reasons import Reason
 from jobs.states import LEASED, TERMINAL, Event, State
 from jobs.wakeups import AGENT_QUEUE, SUMMARY
@@ -56,6 +57,8 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     if claimed is None:
         return None
     live, row = claimed
+    if row["attempt"]:
+        process.measures.count(RECOVERIES)
     log.info("job %s: %s run %s begins at step %d", row["id"], kind.queue, live.ref.run_id, row["steps"])
     process.show(sight(kind.target, row))
     try:
@@ -69,6 +72,9 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     process.show(sight(kind.target, row, left))
     if ending is not None:
         log.info("job %s: run %s ends: %s (%s)", row["id"], live.ref.run_id, ending.state, ending.reason)
+        process.measures.count(RUNS, kind.queue, ending.state, ending.reason)
+        if ending.reason in _COMPACTIONS:
+            process.measures.count(COMPACTIONS, _COMPACTIONS[ending.reason])
     _wake_next(process, live, ending, kind)
     if kind is AGENT and process.limit_of is not None:
         let_held_go(process, row)
@@ -79,6 +85,7 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     return live.ref.job_id
 
 
+_COMPACTIONS = {Reason.COMPACTED: "done", Reason.CONTEXT_KEPT: "discarded"}
 QUIET = (State.QUEUED, *LEASED)  # states that no hook is told of
 
 

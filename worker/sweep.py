@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from jobs.comments import answer_by_default
 from jobs.lifecycle import cancel_children
+from jobs.measures import LOST_LEASES
 from jobs.reasons import Reason
 from jobs.states import TERMINAL, Event, State, target
 from jobs.wakeups import QUEUE_OF_STATE, SUMMARY
@@ -180,6 +181,7 @@ def take_back(process: WorkerProcess, run: RunRef) -> None:
                 log.warning("run %s of job %s died: now %s", run.run_id, run.job_id, state)
     except (_HeartbeatCameBack, JobNotFound):
         return
+    process.measures.count(LOST_LEASES)
     crash_point(CrashPoint.SWEEP_COMMITTED)
     if parent is not None:
         process.wake(parent)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
 
 from jobs.api import metrics
+from jobs.errors import DatabaseUnavailable
+from jobs.measures import COST, MODEL_CALLS, STEPS, TOOL_CALLS
 from storage import statistics
+from storage.measures import Series, read_measures
 from storage.models import STATES
 from tests import factories
 from tests.api.conftest import Api, Client, problem, submitted
+from worker.measures import MOST_SERIES, Measures
 
 
 def _scraped(client: Client) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -36,7 +46,8 @@ def test_it_tells_the_installations_figures(api: Api) -> None:
     }  # fmt: skip
     assert found["sostenuto_runs", ()] == 2
     assert found["sostenuto_workers", ()] == 0
-    assert found["sostenuto_queue_age_seconds", ()] >= 0
+    assert found["sostenuto_queue_age_seconds", (("queue", "agent"),)] >= 0
+    assert found["sostenuto_queue_depth", (("queue", "agent"),)] == 3
     assert found["sostenuto_jobs_steps", ()] >= 7
     assert found["sostenuto_jobs_tokens", (("kind", "completion"),)] >= 5
     assert found["sostenuto_jobs_cost", ()] == 0.25
@@ -91,3 +102,84 @@ def test_a_job_shows_up_when_the_figures_are_old(api: Api, monkeypatch: pytest.M
     assert b'sostenuto_jobs{state="queued"} 0.0' in found.text()
     submitted(api.client())
     assert b'sostenuto_jobs{state="queued"} 1.0' in found.text()
+
+
+# --- what workers count, and the rules over all of it ---
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def _promtool(*arguments: str, given: bytes = b"") -> str:
+    """Prometheus' own checker, which .ci/run installs; what it said."""
+    found = shutil.which("promtool")
+    assert found, "promtool is missing: .ci/run says how to get it from Debian's package prometheus"
+    done = subprocess.run(
+        [found, *arguments], cwd=DEPLOY, input=given, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    return (done.stdout + done.stderr).decode()
+
+
+def test_workers_counts_are_added_up_and_told_as_prometheus_wants_it(api: Api) -> None:
+    workers = [Measures() for _ in range(2)]
+    for number, worker in enumerate(workers):
+        worker.count(MODEL_CALLS, 'm"\\\n', "answered")
+        worker.count(COST, by=0.25)
+        worker.observe(STEPS, 0.2 + number)
+        worker.observe(STEPS, 9999.0)
+        for tool in range(MOST_SERIES + 50):
+            worker.count(TOOL_CALLS, f"made-up-{number}-{tool}", "error")
+    with ThreadPoolExecutor(2) as pool:
+        for _ in pool.map(lambda worker: worker.flush(api.db, at_once=True), workers):
+            pass
+    workers[0].count(COST, by=0.5)
+    workers[0].flush(api.db)  # not yet: it has just told
+    client = api.client("mon", "metrics:read")
+    found = _scraped(client)
+    assert found["sostenuto_model_calls_total", (("model", 'm"\\\n'), ("outcome", "answered"))] == 2
+    assert found["sostenuto_cost_total", ()] == 0.5
+    buckets = {
+        dict(labels)["le"]: n
+        for (name, labels), n in found.items()
+        if name == "sostenuto_step_seconds_bucket"
+    }
+    assert [buckets[le] for le in ("0.1", "0.25", "1.0", "2.5", "1200.0", "+Inf")] == [0, 1, 1, 2, 2, 4]
+    assert found["sostenuto_step_seconds_count", ()] == 4
+    tools = [labels for name, labels in found if name == "sostenuto_tool_calls_total"]
+    assert len(tools) == 2 * MOST_SERIES + 1
+    _promtool("check", "metrics", given=client.get("/metrics").content)
+
+
+def test_what_was_counted_during_an_outage_is_told_after_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Measures()
+    worker.count(COST, by=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(api.db, "lone_write", lambda: (_ for _ in ()).throw(DatabaseUnavailable("away")))
+        with pytest.raises(DatabaseUnavailable):
+            worker.flush(api.db, at_once=True)
+    worker.count(COST, by=1.0)
+    worker.flush(api.db, at_once=True)
+    assert read_measures(api.db) == {Series("sostenuto_cost"): 2.0}
+
+
+def test_the_rules_are_right_and_ask_for_what_there_is(api: Api) -> None:
+    assert "SUCCESS" in _promtool("check", "rules", "prometheus-rules.yml")
+    assert "SUCCESS" in _promtool("test", "rules", "prometheus-rules.test.yml")
+    rules = [
+        rule
+        for group in YAML(typ="safe").load(DEPLOY / "prometheus-rules.yml")["groups"]
+        for rule in group["rules"]
+    ]
+    asked = set(re.findall(r"\bsostenuto_\w+", " ".join(rule["expr"] for rule in rules)))
+    told = set(
+        re.findall(r"^# TYPE (\S+) ", api.client("mon", "metrics:read").get("/metrics").text, re.MULTILINE)
+    )
+    assert len(asked) >= 8
+    assert asked <= told, asked - told
+    assert all(rule["annotations"]["runbook"].endswith(".") for rule in rules)
+    documented = (DEPLOY.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
+    ours = {name for name in told if not name.endswith("_created")}
+    assert {name for name in ours if f"`{name}`" not in documented} == set()
+    assert {rule["alert"] for rule in rules if f"`{rule['alert']}`" not in documented} == set()

@@ -81,7 +81,7 @@ def serve_flower(
             ) from None
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: app.io_loop.add_callback_from_signal(app.stop))
-        plain_logs()
+        plain_logs(as_json=settings.log_format == "json")
         shown = f"[{host}]" if ":" in host else host
         listening(f"http://{shown}:{taken}/{prefix + '/' if prefix else ''}")
         app.start()

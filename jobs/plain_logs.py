@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from jobs.json_logs import JsonFormatter
 from jobs.plain_text import visible
 from storage.masking import MaskingFormatter
 
@@ -18,10 +19,12 @@ class PlainFormatter(MaskingFormatter):
         return visible(super().format(record)).replace("\n", _CONTINUED)
 
 
-def plain_logs() -> None:
-    """Every handler that any logger has now writes so; for those added later, call it again."""
+def plain_logs(*, as_json: bool = False) -> None:
+    """Every handler that any logger has now writes so, or as JSON; for those added later, call it again."""
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     for handler in {handler for logger in loggers for handler in logger.handlers}:
         inner = handler.formatter or logging.Formatter()
-        if not isinstance(inner, PlainFormatter):
+        if as_json:
+            handler.setFormatter(JsonFormatter())
+        elif not isinstance(inner, PlainFormatter | JsonFormatter):
             handler.setFormatter(PlainFormatter(inner))

@@ -308,6 +308,10 @@ class Settings(_Group):
         description="of Flower's pages, for the name sostenuto; default: one made in the data dir",
     )
 
+    log_format: Literal["plain", "json"] = Field(
+        default="plain", description="of workers and servers: lines for people, or one JSON object a line"
+    )
+
     audit_days: Annotated[float, Field(ge=30, le=36_500)] = Field(
         default=365, description="how long the records of the audit log are kept"
     )

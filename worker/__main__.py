@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = load_settings()
         register_secrets(settings.secrets())
+        plain_logs(as_json=settings.log_format == "json")
         if options.concurrency is not None:
             settings = settings.model_copy(update={"concurrency": options.concurrency})
         if options.with_parent:

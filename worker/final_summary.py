@@ -15,6 +15,7 @@ from typing import Any
 
 from jobs.errors import ConfigurationError
 from jobs.inheritance import LONGEST_WAIT, go_on_if_ready, let_followers_go_on
+from jobs.json_logs import logging_about
 from jobs.measures import SUMMARIES
 from jobs.pieces import thaw
 from jobs.reasons import explain
@@ -75,9 +76,10 @@ def run_summary(process: WorkerProcess, hint: str | None) -> str | None:
     live, row = claimed
     process.show(sight(SUMMARISING, row))
     try:
-        end = _work(process, live, row)
-        if end is not None:
-            _commit(process, live.ref, end)
+        with logging_about(job=str(row["id"]), run=run_id):
+            end = _work(process, live, row)
+            if end is not None:
+                _commit(process, live.ref, end)
     except LeaseLost as error:  # the job was retried, or the lease was lost
         log.warning("%s", error)
     except StorageError as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.json_logs import logging_about
 from jobs.measures import COMPACTIONS, RECOVERIES, RUNS
 from jobs.reasons import Reason
 from jobs.states import LEASED, TERMINAL, Event, State
@@ -57,6 +58,12 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     if claimed is None:
         return None
     live, row = claimed
+    with logging_about(job=row["id"], run=live.ref.run_id):
+        _run(process, live, row, kind)
+    return live.ref.job_id
+
+
+def _run(process: WorkerProcess, live: LiveRun, row: dict[str, Any], kind: RunKind) -> None:
     if row["attempt"]:
         process.measures.count(RECOVERIES)
     log.info("job %s: %s run %s begins at step %d", row["id"], kind.queue, live.ref.run_id, row["steps"])
@@ -82,7 +89,6 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
         process.hooks.wake()
     if ending is not None and ending.state in TERMINAL:
         process.wakeups.send(SUMMARY, live.ref.job_id)
-    return live.ref.job_id
 
 
 _COMPACTIONS = {Reason.COMPACTED: "done", Reason.CONTEXT_KEPT: "discarded"}

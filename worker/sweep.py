@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from jobs.comments import answer_by_default
+from jobs.json_logs import logging_about
 from jobs.lifecycle import cancel_children
 from jobs.measures import LOST_LEASES
 from jobs.reasons import Reason
@@ -135,7 +136,8 @@ def sweep_once(process: WorkerProcess, calm: Callable[[], bool] = lambda: True) 
         for run in expired_runs(process.db, AT_ONCE):
             if not calm():
                 break
-            take_back(process, run)
+            with logging_about(job=run.job_id, run=run.run_id):
+                take_back(process, run)
     let_held_go(process)
     for job_id in cascades_pending(process.db, AT_ONCE):
         cancel_children(process.installation, job_id, "a person")

@@ -47,7 +47,7 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    plain_logs()
+    plain_logs(as_json=installation.settings.log_format == "json")
     with bound:
         uvicorn.Server(config).run(sockets=[bound])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -111,7 +113,8 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 def _promtool(*arguments: str, given: bytes = b"") -> str:
     """Prometheus' own checker, which .ci/run installs; what it said."""
-    found = shutil.which("promtool")
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which("promtool", path=os.pathsep.join((beside, os.environ["PATH"])))
     assert found, "promtool is missing: .ci/run says how to get it from Debian's package prometheus"
     done = subprocess.run(
         [found, *arguments], cwd=DEPLOY, input=given, capture_output=True, timeout=60, check=False

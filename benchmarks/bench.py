@@ -29,7 +29,7 @@ class Sizes:
     jobs: int  # of ten steps, in a round
     long_steps: int  # of the long job
     floor_samples: int
-    steps: int  # measured at each length of a transcript
+    steps: int  # of a slice, at each length of a transcript
     transcripts: tuple[int, ...]  # messages before the measured steps
     waiting_jobs: int
     waiting_steps: int
@@ -45,7 +45,7 @@ class Sizes:
 
 
 FULL = Sizes(
-    rounds=5, jobs=40, long_steps=200, floor_samples=300, steps=200, transcripts=(100, 1_000, 10_000, 100_000),
+    rounds=5, jobs=40, long_steps=200, floor_samples=300, steps=50, transcripts=(100, 1_000, 10_000, 100_000),
     waiting_jobs=200, waiting_steps=5, stream_seconds=1.0, submits=40, lease_seconds=15, kills=2, compactions=10,
     listed_jobs=100_000, listed_events=10_000,
 )  # fmt: skip

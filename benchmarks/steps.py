@@ -7,6 +7,7 @@ import statistics
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def step_cost(bench: Bench) -> Table:
     figures: list[Figure] = []
     for backend, floor_of in (("sqlite", sqlite_floor), ("postgres", postgres_floor)):
         floor = floor_of(bench, bench.sizes.floor_samples)
-        first, *longer = (_figure(bench, backend, length) for length in bench.sizes.transcripts)
+        first, *longer = _by_length(bench, backend)
         limit = LIMIT_MS[backend]
         figures += [floor, compared(first, floor, Target.at_most(first.median, limit, f"≤ {limit:g} ms"))]
         for length, figure in zip(bench.sizes.transcripts[1:], longer, strict=True):
@@ -51,13 +52,32 @@ def step_cost(bench: Bench) -> Table:
     )
 
 
-def _figure(bench: Bench, backend: str, length: int) -> Figure:
-    url = bench.new_database(backend, migrated=True)
-    steps = step_times(bench.new_folder("steps"), length, bench.sizes.steps, url)
-    cpu = statistics.median(step.cpu_ms for step in steps)
-    return Figure(
-        f"{NAMES[backend]}: a step at {length:,} messages", "ms", [step.ms for step in steps], cpu_ms=cpu
-    )
+def _by_length(bench: Bench, backend: str) -> list[Figure]:
+    """The lengths take turns, slice by slice."""
+    lengths, rounds = bench.sizes.transcripts, bench.sizes.rounds
+    with ExitStack() as stack:
+        jobs = [
+            stack.enter_context(
+                step_job(
+                    bench.new_folder("steps"),
+                    bench.new_database(backend, migrated=True),
+                    length,
+                    bench.sizes.steps,
+                )
+            )
+            for length in lengths
+        ]
+        taken: list[list[Step]] = [[] for _ in jobs]
+        for _ in range(rounds):
+            for at, job in enumerate(jobs):
+                taken[at] += job.slice()
+    return [
+        Figure(
+            f"{NAMES[backend]}: a step at {length:,} messages", "ms", [step.ms for step in steps],
+            cpu_ms=statistics.median(step.cpu_ms for step in steps),
+        )
+        for length, steps in zip(lengths, taken, strict=True)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +115,33 @@ class Metronome:
         return ModelReply(None, (call,), "tool_calls", Usage(1000, 10), request.model)
 
 
-def step_times(data_dir: Path, transcript: int, steps: int, url: str) -> list[Step]:
-    """From one model call to the next, in a job whose transcript has `transcript` messages already."""
+@dataclass(frozen=True, slots=True)
+class StepJob:
+    """A job of steps that never ends, and a worker process's parts that run it in this one."""
+
+    process: WorkerProcess
+    job_id: str
+    metronome: Metronome
+    steps: int
+
+    def slice(self) -> list[Step]:
+        """From one model call to the next, in one slice of the job; without its first step, which the claim is part of."""
+        self.metronome.asked.clear()
+        run_slice(self.process, self.job_id)
+        asked = self.metronome.asked
+        assert len(asked) == self.steps, f"{len(asked)} of {self.steps} steps were taken"
+        return [
+            Step((later[0] - earlier[0]) * 1000, (later[1] - earlier[1]) * 1000)
+            for earlier, later in itertools.pairwise(asked)
+        ]
+
+
+@contextmanager
+def step_job(data_dir: Path, url: str, transcript: int, steps: int) -> Iterator[StepJob]:
+    """A job whose transcript has `transcript` messages already, with slices of `steps`. `url`: a migrated database."""
     settings = Settings(
-        data_dir=data_dir, database_url=url, model="none", slice_steps=steps + 1, slice_seconds=3600,
-        context_window=10_000_000,
+        data_dir=data_dir, database_url=url, model="none", slice_steps=steps, slice_seconds=3600,
+        context_window=10_000_000, broker_url=f"redis+socket://{data_dir}/no-broker",
     )  # fmt: skip
     with open_installation(settings) as installation:
         job_id = submit(installation, SubmitRequest("Do nothing, often."), "bench").job.id
@@ -108,14 +150,7 @@ def step_times(data_dir: Path, transcript: int, steps: int, url: str) -> list[St
         metronome = Metronome()
         process.ask = metronome.ask  # type: ignore[method-assign]  # the model takes no time
         lengthen(installation, job_id, transcript)
-        run_slice(process, job_id)
-    asked = metronome.asked[1:]  # the first step also begins the movement
-    times = [
-        Step((later[0] - earlier[0]) * 1000, (later[1] - earlier[1]) * 1000)
-        for earlier, later in itertools.pairwise(asked)
-    ]
-    assert len(times) == steps - 1, f"{len(times)} of {steps} steps were measured"
-    return times
+        yield StepJob(process, job_id, metronome, steps)
 
 
 def lengthen(installation: Installation, job_id: str, transcript: int) -> None:

@@ -25,6 +25,7 @@ from benchmarks.latency import latency
 from benchmarks.recovery import recovery
 from benchmarks.steps import step_cost
 from benchmarks.temporal import NotInstalled, temporal
+from benchmarks.views import views
 from benchmarks.waiting import waiting
 
 RESULTS = Path(__file__).parent / "results"
@@ -39,6 +40,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "latency": latency,
     "recovery": recovery,
     "compaction": compaction,
+    "pages": views,
 }
 APART: dict[str, Measurement] = {"temporal": temporal}  # only when asked for
 

@@ -77,17 +77,22 @@ def page_times(
 
 
 def _views(long_job: str) -> dict[str, str]:
+    job = f"/jobs/{long_job}"
     return {
         "the list": "/",
-        "the list, by state": "/?state=failed",
-        "the list, by two states": "/?state=yours",
-        "the list, a word in titles": "/?q=harbour",
-        "the list, a text nobody wrote": "/?q=xyzzy",
+        "the list, of a state": "/?state=failed",
+        "the list, of three states": "/?state=ended",
+        "the list, a word in few titles": "/?q=harbour",
+        "the list, a text in no title": "/?q=xyzzy",
         "the list, a repository": "/?repository=repo-7",
         "the list, a repository nobody named": "/?repository=none",
+        "who waits, which every page asks": "/attention",
         "a new task": "/new",
-        "the list, all open": "/?state=open",
-        "a job of 10,000 events": f"/jobs/{long_job}",
+        "the workers": "/workers",
+        "the long job: conversation": job,
+        "the long job: progress": f"{job}/progress",
+        "the long job: files": f"{job}/files",
+        "the long job: history": f"{job}/history",
     }
 
 

@@ -308,6 +308,10 @@ class Settings(_Group):
         description="of Flower's pages, for the name sostenuto; default: one made in the data dir",
     )
 
+    flower_url: Annotated[str, Field(pattern="^https?://[^\\s]+$", max_length=500)] | None = Field(
+        default=None, description="where people open Flower; the page of workers links to it"
+    )
+
     log_format: Literal["plain", "json"] = Field(
         default="plain", description="of workers and servers: lines for people, or one JSON object a line"
     )

@@ -28,7 +28,7 @@ def show_workers(
         return Response(status_code=204)
     now = installation.db.clock()
     template = "workers.html" if rows is None else "workers_part.html"
-    return page(request, template, fleet=fleet, mark=mark, now=now)
+    return page(request, template, fleet=fleet, mark=mark, now=now, flower=installation.settings.flower_url)
 
 
 def _shape(fleet: Fleet) -> list[object]:

@@ -47,6 +47,68 @@ def test_filters_find_and_stay_in_the_url(site: Site, client: Client) -> None:
     assert '<option value="ended" selected>' in html
 
 
+def test_more_filters_by_repository_user_and_time(site: Site, client: Client) -> None:
+    make_job(
+        site.db, title="shop", repository="shop", user="bo", created_at=1_780_000_000.0
+    )  # 2026-05-28 20:26:40 UTC
+    make_job(site.db, title="house", repository="house", user="bo", created_at=1_780_003_600.0)
+    mine = client("local")
+
+    def found(**wanted: str) -> set[str]:
+        return set(_titles(mine.get("/", params=wanted).text))
+
+    assert found(repository="shop") == {"shop"}
+    assert found(user="bo") == {"shop", "house"}
+    assert found(user="bo", since="2026-05-28T21:00Z") == {"house"}
+    assert found(until="2026-05-28T23:00+02:00") == {"shop"}
+    assert found(since="soon", until="") == {"shop", "house"}  # no time is no filter
+    assert found(since="0001-01-01T00:00") == {"shop", "house"}
+
+
+def test_a_search_looks_at_so_many_jobs_and_goes_on(
+    site: Site, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says where it stopped; following it finds each job once."""
+    monkeypatch.setattr("jobs.web.list_routes.LOOKED_AT", 10)
+    wanted = [make_job(site.db, id=f"{n:04}", title=f"needle {n}") for n in range(0, 35, 7)]
+    for n in range(35):
+        if n % 7:
+            make_job(site.db, id=f"{n:04}", title="hay")
+    seen: list[str] = []
+    path, pages = "/?q=needle", 0
+    while path:
+        html = client("local").get(path).text
+        seen += re.findall(r'id="row-([^"]+)"', html)
+        following = re.search(r'rel="next" href="([^"]+)"', html)
+        path = following[1].replace("&amp;", "&") if following else ""
+        pages += 1
+    assert sorted(seen) == wanted
+    assert pages == 4
+    assert "No job found so far" in client("local").get("/?q=nothing").text
+
+
+def test_states_are_counted(site: Site, client: Client) -> None:
+    make_jobs(site.db, 3)
+    make_job(site.db, State.FAILED)
+    make_job(site.db, State.FAILED, owner="ann")
+
+    def counted(html: str) -> dict[str, int]:
+        found = re.findall(r'href="/\?state=(\w+)[^>]*>[^<]*<b>(\d+)</b>', html)
+        return {state: int(number) for state, number in found}
+
+    assert counted(client("local").get("/").text) == {"queued": 3, "failed": 1}
+    assert counted(client("root", "admin").get("/").text) == {"queued": 3, "failed": 2}
+    assert counted(client("root", "admin").get("/?owner=ann").text) == {"failed": 1}
+
+
+def test_a_group_of_states_is_one_list_in_order(site: Site, client: Client) -> None:
+    states = (State.PAUSED, State.WAITING_HUMAN)
+    made = [make_job(site.db, states[n % 2], id=f"{n:04}") for n in range(60)]
+    make_job(site.db, State.FAILED, id="0050x")
+    html = client("local").get("/?state=yours").text
+    assert re.findall(r'id="row-([^"]+)"', html) == made[:9:-1]
+
+
 def test_pages_follow_each_other_without_gap(site: Site, client: Client) -> None:
     made = set(make_jobs(site.db, 120))
     seen: list[str] = []

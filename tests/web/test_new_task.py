@@ -221,3 +221,27 @@ def test_errors_leave_everything_as_it_was_typed(site: Site, visitor: Visitor, t
     page.wait_for_url("**/jobs/*")
     (job,) = _all(site)
     assert (job.repository, _files(site, job)) == ("demo", ["input/a.txt"])
+
+
+@browsing
+def test_a_draft_survives_and_goes_when_it_is_thrown_away_or_its_writer_leaves(
+    site: Site, visitor: Visitor
+) -> None:
+    page = visitor.open("/new")
+    _fill(page, "Half a thought")
+    page.get_by_label("research-report").check()
+    expect(page.locator("[data-graph] svg")).to_be_visible()
+    page.close()
+    page = visitor.open("/new")  # another tab, later
+    expect(page.get_by_label("What is to be done?")).to_have_value("Half a thought")
+    expect(page.get_by_label("research-report")).to_be_checked()
+    expect(page.locator("[data-graph] svg")).to_be_visible()
+    ended = make_job(site.db, "failed")
+    page.goto(f"{site.url}/new?inherits_from={ended}")
+    expect(page.locator("#f-inherits_from")).to_have_value(ended)
+    page.get_by_role("button", name="Discard it").click()
+    expect(page.get_by_label("What is to be done?")).to_have_value("")
+    _fill(page, "Nobody else's business")
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    assert page.evaluate("Object.keys(localStorage)") == []

@@ -95,14 +95,16 @@ def _older(where: Installation, title: str, chance: random.Random, age: float) -
     created = time.time() - age
     lasted = chance.uniform(40, 1_900)
     ended = state in (State.SUCCEEDED, State.CANCELLED, State.ABORTED)
-    spent = {
+    spent: dict[str, Any] = {
         "steps": chance.randrange(4, 60), "prompt_tokens": chance.randrange(9_000, 400_000), "completion_tokens": 4_000,
         "cost": chance.uniform(0.01, 1.9), "context_tokens": chance.randrange(3_000, 60_000),
     }  # fmt: skip
+    spent |= {"started_at": created + 2}
+    stamp = f"{int(created * 1000):012x}"  # ids are ordered by time
     factories.make_job(
-        where.db, state, title=title, piece=chance.choice(["general", "research-report", "ask-first"]),
-        created_at=created, updated_at=created, available_at=created,
-        completed_at=created + lasted if ended else None, **({} if state is State.QUEUED else spent | {"started_at": created + 2}),
+        where.db, state, id=f"{stamp[:8]}-{stamp[8:]}-7000-8000-000000000000", title=title,
+        piece=chance.choice(["general", "research-report", "ask-first"]), created_at=created, updated_at=created,
+        available_at=created, completed_at=created + lasted if ended else None, **({} if state is State.QUEUED else spent),
     )  # fmt: skip
 
 

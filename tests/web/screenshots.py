@@ -68,6 +68,7 @@ VIEWS = [
     View("new-piece", "/new", _piece),
     View("workers", "/workers"),
     View("job", "/jobs/{done}"),
+    *(View(f"job-{tab}", f"/jobs/{{done}}/{tab}") for tab in ("progress", "files", "history")),
     View("job-question", "/jobs/{asking}"),
     View("job-running", "/jobs/{running}"),
     View("error", "/jobs/none"),

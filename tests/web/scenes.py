@@ -81,7 +81,7 @@ def _workers(where: Installation) -> None:
     for name, queues, slots in ((WORKER, ["agent"], 50), ("desk-2:4712", ["context"], 8)):
         offered: dict[str, Any] = {
             "version": "0.1.0",
-            "sandbox": "bwrap",
+            "sandbox": "bwrap: own namespaces, no network, no capabilities, system call filter",
             "tools": [],
             "pid": 4711,
             "host": "desk-2",

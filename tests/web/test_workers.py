@@ -36,7 +36,7 @@ def test_runs_queues_and_cooldowns_are_told(site: Site, client: Client) -> None:
     mine = client("local")
     assert "No worker is running" in mine.get("/workers").text
     _register(site, WORKER, problems=["no key <b>"])
-    _register(site, "drained:2")
+    _register(site, "drained:2", sandbox="landlock: no network, no hiding of /proc")
     registry.request_drain(site.db, ["drained:2"], "local")
     lost = make_job(site.db, title="lost one")
     expire_lease(site.db, claim_job(site.db, lost, worker="gone:3"))
@@ -51,6 +51,7 @@ def test_runs_queues_and_cooldowns_are_told(site: Site, client: Client) -> None:
     assert "lease over" in html
     assert html.count("draining") == 1
     assert "no key &lt;b&gt;" in html
+    assert 'title="landlock: no network, no hiding of /proc">sandbox: landlock<' in html
     assert "429 &lt;script&gt;" in html
     queues = {queue["kind"]: queue for queue in mine.get("/api/queues").json()["items"]}
     assert (queues["agent"]["due"], queues["agent"]["later"]) == (1, 1)

@@ -34,10 +34,23 @@ def password_file(settings: Settings) -> Path:
 
 
 def password(settings: Settings) -> str:
-    """The one that is set, else the installation's own, which is made here once and for all."""
+    """The one that is set, else the installation's own, which is made here once and for all.
+
+    Raises UsageError where that can be neither read nor made.
+    """
     if settings.flower_password is not None:
         return settings.flower_password.get_secret_value()
     file = password_file(settings)
+    try:
+        return _made_once(file)
+    except OSError as error:
+        why = (error.strerror or "unknown reason").lower()
+        raise UsageError(
+            f"the password cannot be kept in {file}: {why}", hint="set SOSTENUTO_FLOWER_PASSWORD_FILE"
+        ) from None
+
+
+def _made_once(file: Path) -> str:
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = file.with_name(f"{file.name}-{os.getpid()}")

@@ -220,7 +220,7 @@ class Worker:
     """A worker process that was seen lately. `state`: running, or draining where it takes no more jobs."""
 
     name: str
-    state: str
+    state: str = "running"  # an older server does not tell
     queues: Any
     concurrency: int
     version: str

@@ -52,6 +52,9 @@ def test_strangers_see_nothing_and_nobody_changes_anything(sqlite_bench: Bench, 
         assert known.get("/metrics").status_code == 200
         for path in ("/api/worker/shutdown/x", "/api/task/revoke/x", "/api/task/send-task/sostenuto.agent"):
             assert known.post(path, json={"args": ["x"]}).status_code == 403, path
+    unwritable = bench.commands.run("flower", env=bench.env(SOSTENUTO_DATA_DIR="/proc/nowhere"))
+    assert unwritable.wait() == 2
+    assert "set SOSTENUTO_FLOWER_PASSWORD_FILE" in unwritable.log()
     assert refused.wait() == 2
     assert "--allow-remote" in refused.log()
     taken = bench.commands.run("flower", "--port", str(free_port), env=bench.env())

@@ -91,7 +91,10 @@ def test_a_job_goes_on_on_the_other_machine_with_its_workspace(
 
     view = bench.wait_ended(job_id)
     assert view.state == State.SUCCEEDED, second.log()
-    assert [run["worker"] for run in bench.runs(job_id)] == ["first@alpha", "second@beta"]
+    first_run, *later = [
+        run["worker"] for run in bench.runs(job_id)
+    ]  # a suspect's slices are short: maybe several
+    assert (first_run, set(later)) == ("first@alpha", {"second@beta"})
     assert bench.deaths(job_id) == 1
     results = [str(message.content) for message in bench.messages(job_id) if message.role == "tool"]
     assert "Interrupted" in results[1], "nobody knows whether it had done its work"

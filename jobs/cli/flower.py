@@ -33,13 +33,12 @@ def flower(
     settings = load()
 
     def listening(url: str) -> None:
+        made = settings.flower_password is None
+        if made and not render.on_terminal():  # what goes elsewhere is kept, and would keep the password
+            print(f"name {USER}, password in {password_file(settings)}")
         print(f"listening on {url}", flush=True)
-        if settings.flower_password is not None:
-            return
-        if render.on_terminal():  # what goes elsewhere is kept, and would keep the password
+        if made and render.on_terminal():
             render.line(("  name     ", "dim"), USER)
             render.line(("  password ", "dim"), password(settings))
-        else:
-            print(f"name {USER}, password in {password_file(settings)}", flush=True)
 
     serve_flower(settings, host, port, url_prefix=url_prefix, allow_remote=allow_remote, listening=listening)

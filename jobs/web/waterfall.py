@@ -24,6 +24,7 @@ WAITS = {
     State.WAITING_SUBTASKS: "subtasks", State.COMPRESSING: "compaction",
 }  # fmt: skip
 IDLE = ("queue", "paused", "human", "subtasks")
+LEAST_LONG = 1.0  # second: a shorter wait is none to shorten
 SHARE_OF_WAIT = 0.25  # of all work that is shown: a longer wait is drawn as long as this
 LEAST_SHOWN = 0.4  # percent of the axis
 
@@ -172,7 +173,7 @@ def _placed(rows: list[Bar | Mark], now: float) -> list[Bar | Mark]:
         for row, seconds in zip((row for row in rows if isinstance(row, Bar)), lasted, strict=True)
         if row.kind not in IDLE
     )
-    most = max(work * SHARE_OF_WAIT, 1.0)
+    most = work * SHARE_OF_WAIT or float("inf")
     drawn = list(_drawn(rows, lasted, most))
     whole = sum(drawn) or 1.0
     placed: list[Bar | Mark] = []
@@ -194,7 +195,7 @@ def _placed(rows: list[Bar | Mark], now: float) -> list[Bar | Mark]:
 def _drawn(rows: list[Bar | Mark], lasted: list[float], most: float) -> Iterator[float]:
     bars = [row for row in rows if isinstance(row, Bar)]
     for bar, seconds in zip(bars, lasted, strict=True):
-        yield min(seconds, most) if bar.kind in IDLE else seconds
+        yield min(seconds, most) if bar.kind in IDLE and seconds > LEAST_LONG else seconds
 
 
 def short_time(seconds: float, words: Words) -> str:

@@ -25,6 +25,21 @@ _NOT_SMALLER = (
 )
 
 MUTANTS = (
+    # --- what is being written is never the truth ---
+    Mutant(
+        "a live reply needs a live run",
+        "storage/live.py",
+        "sa.exists().where(runs.c.id == live_replies.c.run_id, runs.c.lease_expires_at > wall_clock())",
+        "sa.exists().where(runs.c.id == live_replies.c.run_id)",
+        ("tests/storage/test_live.py::test_a_dead_run_leaves_nothing_that_is_shown",),
+    ),
+    Mutant(
+        "a live reply ends with its commit",
+        "storage/live.py",
+        "    live_replies.c.seq == jobs.c.total_messages + 1,\n",
+        "",
+        ("tests/storage/test_live.py::test_a_commit_ends_it_even_where_nobody_deletes_it",),
+    ),
     # --- the fence: a run that lost its job writes nothing ---
     Mutant(
         "fence of a checkpoint",

@@ -70,9 +70,9 @@ def get_status(installation: Installation, job_id: str, owner: str | None, words
     holder = holder_of(installation.db, row["run_id"])
     if holder is None:
         return status
-    return replace(
-        status, holder=holder, renewed_at=holder.lease_expires_at - installation.settings.lease_seconds
-    )
+    # The worker's lease may be a longer one than this process is set to.
+    renewed_at = holder.lease_expires_at - installation.settings.lease_seconds
+    return replace(status, holder=holder, renewed_at=min(renewed_at, installation.db.clock()))
 
 
 def panels_html(installation: Installation, job_id: str, owner: str | None, words: Words) -> str:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from starlette.responses import FileResponse
 
 from jobs.api.problems import Problem
+from jobs.api.routing import JobsReader
 from jobs.web import (
     attention,
     job_routes,
@@ -33,6 +34,12 @@ def asset(name: str) -> Response:
         raise Problem(404, "NotFound", "there is no such asset")
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])
+
+
+@router.get("/favicon.ico")
+def favicon(_: JobsReader) -> Response:
+    """What browsers ask for by themselves beside a text that is no page."""
+    return asset("icon.svg")
 
 
 for _module in (

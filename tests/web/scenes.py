@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from PIL import Image, ImageDraw
 
 from jobs.installation import Installation
 from jobs.states import State
@@ -17,6 +19,7 @@ from storage.models import runs
 from tests import factories
 from tests.factories import WORKER, set_columns
 from tests.web.rows import Past
+from tests.web.tab_rows import rich_job
 
 REPORT = """\
 Monday was the busiest day. In all three weeks the lunch hours carry **most of the sales**:
@@ -58,6 +61,7 @@ class Scene:
     done: str
     asking: str
     running: str
+    rich: str  # something in every tab, and a reply on its way
 
 
 def build_scene(where: Installation) -> Scene:
@@ -74,7 +78,18 @@ def build_scene(where: Installation) -> Scene:
     running = _running(where)
     asking = _asking(where)
     registry.cool_down(where.db, "https://models.example/v1 large-1", 95, "429: too many tokens a minute")
-    return Scene(done, asking, running)
+    return Scene(done, asking, running, rich_job(where, _chart()))
+
+
+def _chart() -> bytes:
+    """A picture that the agent looked at."""
+    image = Image.new("RGB", (640, 300), "white")
+    pen = ImageDraw.Draw(image)
+    for number, height in enumerate((52, 56, 124, 134, 140, 168, 156, 155, 225, 235, 96, 58)):
+        pen.rectangle([30 + number * 49, 280 - height, 62 + number * 49, 280], fill="#2f5d62")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
 
 
 def _workers(where: Installation) -> None:

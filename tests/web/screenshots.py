@@ -60,6 +60,29 @@ def _piece(page: Page) -> None:
     page.locator("[data-graph]").scroll_into_view_if_needed()
 
 
+def _written(page: Page) -> None:
+    page.locator(".seen img").scroll_into_view_if_needed()  # it is loaded when it comes into view
+    page.locator(".seen img").evaluate("image => image.decode()")
+    page.locator(".written").scroll_into_view_if_needed()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+
+
+def _ready(selector: str) -> Callable[[Page], object]:
+    """Waits for it; on a phone the head stands above, so that the page is scrolled to what the tab is about."""
+
+    def prepare(page: Page) -> None:
+        page.locator(selector).first.wait_for()
+        if page.viewport_size == SIZES["phone"]:
+            page.evaluate("document.querySelector('.main').scrollIntoView()")
+
+    return prepare
+
+
+def _changes(page: Page) -> None:
+    page.get_by_role("button", name="Changes: input/parse.py").click()
+    _ready(".diff")(page)
+
+
 VIEWS = [
     View("list", "/"),
     View("list-answer", "/?state=yours", _answering),
@@ -71,6 +94,11 @@ VIEWS = [
     *(View(f"job-{tab}", f"/jobs/{{done}}/{tab}") for tab in ("progress", "files", "history")),
     View("job-question", "/jobs/{asking}"),
     View("job-running", "/jobs/{running}"),
+    View("job-live", "/jobs/{rich}", _written),
+    View("job-progress", "/jobs/{rich}/progress", _ready(".waterfall")),
+    View("job-files", "/jobs/{rich}/files", _changes),
+    View("job-context", "/jobs/{rich}/context", _ready("ul.shares")),
+    View("job-history", "/jobs/{rich}/history", _ready(".history li")),
     View("error", "/jobs/none"),
 ]
 

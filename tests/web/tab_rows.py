@@ -164,4 +164,4 @@ def _spread(where: Installation, job_id: str) -> None:
             if table is messages:
                 mine = sa.and_(tool_calls.c.job_id == job_id, tool_calls.c.message_seq == seq)
                 conn.execute(sa.update(tool_calls).where(mine).values(started_at=moment))
-        conn.execute(sa.update(runs).where(runs.c.job_id == job_id).values(lease_expires_at=now + 12))
+        conn.execute(sa.update(runs).where(runs.c.job_id == job_id).values(lease_expires_at=now + 3600))

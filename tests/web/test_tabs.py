@@ -114,6 +114,7 @@ def test_every_tab_shows_its_part_of_a_rich_job(site: Site, visitor: Visitor) ->
     expect(page.locator(".person", has_text="type hints")).to_contain_text("delivered at step")
     _unfold(page)
     expect(page.locator(".replaced .agent").first).to_contain_text("I look at part 1")
+    page.locator(".seen img").scroll_into_view_if_needed()  # it is loaded when it comes into view
     assert page.evaluate(
         "document.querySelector('.seen img').decode().then(() => document.querySelector('.seen img').naturalWidth)"
     ) == 64  # fmt: skip

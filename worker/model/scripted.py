@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from worker.cancel import CancelToken
 from worker.model.script import Script, ScriptedReply
@@ -12,6 +13,7 @@ from worker.model.wire import mint_call_id
 from worker.tokens import estimate_again, estimate_tokens
 
 PREFIX = "scripted:"
+MOST_TOLD_TOOLS = 128
 
 
 class ScriptedModel:
@@ -19,6 +21,7 @@ class ScriptedModel:
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self._told_tools: dict[int, tuple[list[dict[str, Any]], str]] = {}  # by the list's id, which is held
 
     @classmethod
     def load(cls, spec: str) -> ScriptedModel:
@@ -34,12 +37,21 @@ class ScriptedModel:
             cancel.raise_if_cancelled()
         if reply.error is not None:
             raise reply.error
-        return _as_reply(reply, request)
+        return _as_reply(reply, request, self._tools_as_text(request.tools))
+
+    def _tools_as_text(self, tools: list[dict[str, Any]]) -> str:
+        """As JSON; made once for the schemas of a movement, which are one list as long as a run has them."""
+        known = self._told_tools.get(id(tools))
+        if known is None:
+            if len(self._told_tools) >= MOST_TOLD_TOOLS:
+                self._told_tools.clear()
+            known = self._told_tools[id(tools)] = (tools, json.dumps(tools, ensure_ascii=False))
+        return known[1]
 
 
-def _as_reply(reply: ScriptedReply, request: ModelRequest) -> ModelReply:
+def _as_reply(reply: ScriptedReply, request: ModelRequest, tools: str) -> ModelReply:
     calls = tuple(ToolCall(mint_call_id(), call.name, call.arguments) for call in reply.calls)
-    parts = [json.dumps(part, ensure_ascii=False) for part in (request.tools, *request.messages)]
+    parts = [tools, *(json.dumps(message, ensure_ascii=False) for message in request.messages)]
     said = "".join([reply.text or "", *(call.name + call.arguments for call in calls)])
     return ModelReply(
         content=reply.text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ from tests.servers.workers import CommandFactory
 pytest_plugins = ["tests.guards"]
 
 BACKENDS = ["sqlite", "postgres"]
+
+# A runner that was started in the background of a shell ignores Ctrl-C, and what it starts inherits that: then the
+# tests that interrupt a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _commands = pytest.StashKey[CommandFactory]()
 
 

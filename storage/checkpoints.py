@@ -57,10 +57,12 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
     (see `Checkpoint.expect_children`), RequestPending (see `Move.unless`), IllegalTransition, or a StorageError; nothing is written then, except that a DatabaseUnavailable leaves open whether the commit happened.
     """
     woken = None
+    checkpoint.values = clean_json(checkpoint.values)  # in place: callers take over what the database holds
+    cleaned = [_cleaned(message) for message in checkpoint.messages]  # here, where no lock is held yet
     with db.write() as conn:
         row = _update_job(db, conn, run, checkpoint)
         now = row.updated_at
-        written = _append_messages(conn, run, checkpoint.messages, row, now)
+        written = _append_messages(conn, run, cleaned, row, now)
         _close_and_open_calls(conn, run, checkpoint, written, now)
         append_events(
             conn, run.job_id, _all_events(checkpoint), last_seq=row.event_seq, now=now, run_id=run.run_id
@@ -129,29 +131,28 @@ def _refusal(conn: Connection, run: RunRef, checkpoint: Checkpoint) -> Exception
     return IllegalTransition(run.job_id, found.state, checkpoint.move.event)
 
 
+def _cleaned(message: NewMessage) -> dict[str, Any]:
+    """Its fields as they are stored."""
+    return {
+        "role": message.role,
+        "kind": message.kind,
+        "content": None if message.content is None else clean_text(message.content),
+        "tool_calls": clean_json(message.tool_calls),
+        "tool_call_id": None if message.tool_call_id is None else clean_text(message.tool_call_id),
+        "tool_name": None if message.tool_name is None else clean_text(message.tool_name),
+        "is_error": message.is_error,
+        "extra": clean_json(message.extra),
+        "tokens": message.tokens,
+    }
+
+
 def _append_messages(
-    conn: Connection, run: RunRef, new: Sequence[NewMessage], row: Any, now: float
+    conn: Connection, run: RunRef, cleaned: Sequence[dict[str, Any]], row: Any, now: float
 ) -> tuple[Message, ...]:
-    if not new:
-        return ()
-    first = row.total_messages - len(new) + 1
+    first = row.total_messages - len(cleaned) + 1
     written = tuple(
-        Message(
-            seq=first + index,
-            visit=row.visit,
-            role=message.role,
-            kind=message.kind,
-            content=None if message.content is None else clean_text(message.content),
-            run_id=run.run_id,
-            created_at=now,
-            tool_calls=clean_json(message.tool_calls),
-            tool_call_id=None if message.tool_call_id is None else clean_text(message.tool_call_id),
-            tool_name=None if message.tool_name is None else clean_text(message.tool_name),
-            is_error=message.is_error,
-            extra=clean_json(message.extra),
-            tokens=message.tokens,
-        )
-        for index, message in enumerate(new)
+        Message(seq=first + index, visit=row.visit, run_id=run.run_id, created_at=now, **fields)
+        for index, fields in enumerate(cleaned)
     )
     _APPEND_MESSAGES.run_each(conn, [_message_row(run, message) for message in written])
     return written

@@ -95,7 +95,7 @@ def update_if_run_owns(
 
 
 def _assigned(checkpoint: Checkpoint) -> dict[str, Any]:
-    values: dict[str, Any] = clean_json(checkpoint.values)
+    values: dict[str, Any] = dict(checkpoint.values)
     if checkpoint.inbox_seen is not None and checkpoint.remark is None:
         values["inbox_seen"] = checkpoint.inbox_seen
     if (move := checkpoint.move) is not None:

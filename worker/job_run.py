@@ -16,7 +16,6 @@ from storage import transcript
 from storage.checkpoints import commit_if_run_owns
 from storage.records import Checkpoint, Committed, Message, Paid, RunRef
 from storage.spending import charge_if_run_owns
-from storage.text import clean_json
 from worker.accounting import Marks, Size, marks_of, size_columns, size_of
 from worker.drafts import Draft
 from worker.fallback import candidates_of, pick
@@ -194,7 +193,6 @@ class JobRun:
         self.account(checkpoint)
         self.live.draft = None
         checkpoint.ends_live = self.live.told
-        checkpoint.values = clean_json(checkpoint.values)  # so that the view is what the database holds
         committed = commit_if_run_owns(self.process.db, self.ref, checkpoint)
         self._marked = now
         self.live.told = False

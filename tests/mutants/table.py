@@ -51,8 +51,8 @@ MUTANTS = (
     Mutant(
         "fence of a final summary",
         "storage/final_summaries.py",
-        ".where(jobs.c.id == run.job_id, jobs.c.summary_run_id == run.run_id)",
-        ".where(jobs.c.id == run.job_id)",
+        '.where(jobs.c.id == sa.bindparam("p_job"), jobs.c.summary_run_id == sa.bindparam("p_run"))',
+        '.where(jobs.c.id == sa.bindparam("p_job"))',
         ("tests/proof/test_guards.py::test_a_writer_that_lost_its_summary_writes_nothing",),
     ),
     Mutant(
@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "a run takes its job in one state only",
         "storage/fenced_update.py",
-        '        guards.append(jobs.c.state.in_(sa.bindparam("p_sources", expanding=True)))\n',
+        "        guards.append(sa.or_(*(jobs.c.state == source for source in shape.sources)))\n",
         "",
         ("tests/storage/test_checkpoints.py::test_a_move_from_another_state_is_refused",),
     ),
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "a claim waits for no lock",
         "storage/choosing.py",
-        "_LOCKED_FIRST = _LOCKED_LINE.limit(1).with_for_update(skip_locked=True)\n",
-        "_LOCKED_FIRST = _LOCKED_LINE.limit(1).with_for_update()\n",
+        "_LOCKED_FIRST = Prepared(_LOCKED_LINE.limit(1).with_for_update(skip_locked=True), returning=_COLUMNS)\n",
+        "_LOCKED_FIRST = Prepared(_LOCKED_LINE.limit(1).with_for_update(), returning=_COLUMNS)\n",
         ("tests/storage/test_claims.py::test_a_claim_waits_for_nobody_on_postgres",),
     ),
     Mutant(
@@ -94,8 +94,8 @@ MUTANTS = (
     Mutant(
         "begin immediate",
         "storage/engine.py",
-        '"BEGIN IMMEDIATE" if write else "BEGIN"',
-        '"BEGIN"',
+        'driver.execute("BEGIN IMMEDIATE")',
+        'driver.execute("BEGIN")',
         ("tests/storage/test_engine.py::test_a_write_holds_the_write_lock_before_its_first_statement",),
     ),
     Mutant(

@@ -35,7 +35,7 @@ from jobs.wakeups import AGENT_QUEUE, QUEUE_OF_STATE, SUMMARY
 from jobs.workspace import FOLDERS, workspace_path
 from storage.archive import layout
 from storage.archive import restore as store
-from storage.archive.conform import Unfit
+from storage.archive.conform import Unfit, usual_row
 from storage.archive.lines import Tell
 from storage.archive.reader import JobFolder
 from storage.archive.tasks_db import tasks_of
@@ -240,22 +240,20 @@ class _Importer:
                 yield runs, run
         text = None if has_final else folder.read_text(layout.FINAL_SUMMARY)
         if text:
-            yield summaries, self._final_summary(folder, text, source)
+            yield summaries, usual_row(summaries, self._final_summary(folder, text, source))
         if not source.whole and source.folder != layout.COMPLETED:
-            yield comments, self._remark(folder)
+            yield comments, usual_row(comments, self._remark(folder))
 
     def _final_summary(self, folder: JobFolder, text: str, source: Source) -> dict[str, Any]:
         found = folder.found
         number = found.last["summaries"] = found.last.get("summaries", 0) + 1
         last = found.last.get("messages", 0)
         counts = {"first_seq": min(1, last), "last_seq": last, "message_count": last}
-        sizes = dict.fromkeys(
-            ("tokens", "tokens_before", "tokens_after", "prompt_tokens", "completion_tokens"), 0
-        )
+        sizes = dict.fromkeys(("tokens", "tokens_before", "tokens_after"), 0)
         at = found.last_at or source.now
         return {
-            "number": number, "kind": "final", "content": clean_text(text), "model": None, "visit": 1,
-            "message_seq": None, "cost": 0.0, "created_at": at, **counts, **sizes,
+            "number": number, "kind": "final", "content": clean_text(text), "visit": 1,
+            "created_at": at, **counts, **sizes,
         }  # fmt: skip
 
     def _remark(self, folder: JobFolder) -> dict[str, Any]:
@@ -268,7 +266,6 @@ class _Importer:
         at = found.last_at or self._db.clock()
         return {
             "number": number, "kind": "comment", "author": "system", "text": text, "created_at": at,
-            "answers_call": None,
         }  # fmt: skip
 
     def _fit_in(self, folder: JobFolder, row: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ def restored_row(archived: Mapping[str, Any], source: Source, found: Found) -> t
     if anew:
         row |= _FRESH_VISIT
         row |= {"epoch": row.get("epoch", 0) + 1, "state": State.PAUSED, "resume_state": State.QUEUED}
-        row |= {"reason": Reason.PAUSED_BY_USER, "reason_data": {"actor": ACTOR}}
+        row |= {"reason": Reason.PAUSED_BY_USER, "reason_data": {"actor": ACTOR}, "completed_at": None}
         names = [movement.name for movement in source.piece.movements]
         if row.get("movement") not in names:
             row["movement"] = source.piece.initial_movement
@@ -117,6 +117,8 @@ def _count(row: dict[str, Any], found: Found) -> None:
     row["depth"] = min(row.get("depth", 0), 1000)
     if not is_question(row.get("pending_question")):
         row["pending_question"] = None
+    if row.get("summary_state") not in {"none", "pending", "done", "failed"}:
+        row["summary_state"] = "none"
 
 
 def _state(row: dict[str, Any], source: Source, found: Found) -> State:
@@ -185,8 +187,6 @@ def _at_rest(row: Mapping[str, Any], state: State) -> dict[str, Any]:
     values["completed_at"] = None
     if state in TERMINAL:
         values["completed_at"] = row["updated_at"] if ended is None else ended
-    if row.get("summary_state") not in {"none", "pending", "done", "failed"}:
-        values["summary_state"] = "none"
     return values
 
 

@@ -86,6 +86,11 @@ def row_of(table: sa.Table, record: Mapping[str, Any], names: Iterable[str]) -> 
     return row
 
 
+def usual_row(table: sa.Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole row of one of a job's tables from the values that matter. Raises Unfit."""
+    return row_of(table, values, [column.name for column in table.columns if column.name != "job_id"])
+
+
 def default_of(column: sa.Column[Any]) -> Any:
     """What the database writes into a column that is not named."""
     default = column.server_default

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import sqlalchemy as sa
 
 from storage.archive import layout
-from storage.archive.conform import Unfit, fit, row_of
+from storage.archive.conform import Unfit, fit, usual_row
 from storage.archive.lines import Problem, Tell, read_records
 from storage.archive.rows import KEPT
 from storage.errors import SostenutoError
@@ -256,11 +256,10 @@ class JobFolder:
 
     def _fit(self, file: str, line: int, table: sa.Table, *records: Record) -> Record | None:
         """The row of the first of these that fits: each says less than the one before."""
-        names = [column.name for column in table.columns if column.name != "job_id"]
         problem = ""
         for record in records:
             try:
-                row = row_of(table, record, names)
+                row = usual_row(table, record)
             except Unfit as error:
                 problem = problem or str(error)
                 continue

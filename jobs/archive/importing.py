@@ -162,7 +162,7 @@ class _Importer:
         data_dir = self._installation.settings.data_dir
         with _Workspace(data_dir, found.job_id) as workspace:
             import_workspace(fd, workspace.partial, self._tell, found.name)
-            sync_disk(workspace.partial)
+            workspace.settle()
             record = audit.entry(
                 "import",
                 self._installation.settings.owner,
@@ -345,6 +345,11 @@ class _Workspace:
         shutil.rmtree(self.partial, ignore_errors=True)
         self.partial.mkdir()
         return self
+
+    def settle(self) -> None:
+        """What was put into it is on the disk when this returns."""
+        if any(self.partial.iterdir()):
+            sync_disk(self.partial)
 
     def place(self, *, needed: bool) -> None:
         """Where the archive has none, only a job that goes on needs one."""

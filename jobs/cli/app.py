@@ -64,6 +64,7 @@ DATABASE: Commands = {
     "upgrade": operating.upgrade,
     "current": operating.current,
     "downgrade": operating.downgrade,
+    "backup": operating.backup,
 }
 TOKENS: Commands = {
     "create": tokens.create,

@@ -68,6 +68,7 @@ def export(  # noqa: PLR0917  Typer passes them by name
         raise UsageError("which jobs?", hint="name them, or give --all, or a filter such as --state")
     if job and (everything or filtered):
         raise UsageError("jobs are named, or chosen by --all or a filter, not both")
+    wait_seconds = options.span("--wait", wait)
     with opened() as installation, _report(json=json) as (tell, problems):
         named = [find_job_id(installation, part, None) for part in job or ()]
         total = len(with_subtasks(installation, named)) if job else _count(installation, wanted)
@@ -86,7 +87,7 @@ def export(  # noqa: PLR0917  Typer passes them by name
                     archive,
                     ids,
                     actor=installation.settings.owner,
-                    wait_seconds=options.span("--wait", wait),
+                    wait_seconds=wait_seconds,
                     told=told,
                 )
         else:

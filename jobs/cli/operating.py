@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -115,6 +116,21 @@ def downgrade(
         before = migrate.current(db)
         migrate.downgrade(db, revision)
         _print_change(before, migrate.current(db), json=json)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a new file.", show_default=False)],
+    json: options.Json = False,
+) -> None:
+    """Copy the SQLite database. Of one moment, while workers run; then copy the data folder."""
+    from storage.backup import backup_sqlite
+
+    with _database() as db:
+        backup_sqlite(db, file)
+    if json:
+        print(to_json({"file": str(file.absolute()), "size": file.stat().st_size}))
+    else:
+        render.line(str(file))
 
 
 @contextmanager

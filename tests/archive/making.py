@@ -27,7 +27,7 @@ PIXEL = b"\x89PNG not really"
 
 def rich_job(home: Installation, **columns: Any) -> RunRef:
     """A running job in its first movement, in the middle of its work: a row in every table, a workspace with oddities."""
-    run = running_job(home.db, metadata={"nested": {"list": [1, 2.5, None, "ü"]}}, **columns)
+    run = running_job(home.db, **({"metadata": {"nested": {"list": [1, 2.5, None, "ü"]}}} | columns))
     commit(
         home.db,
         run,

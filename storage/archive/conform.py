@@ -100,7 +100,7 @@ def default_of(column: sa.Column[Any]) -> Any:
         return text == "true"
     if isinstance(column.type, sa.Integer):
         return int(text)
-    return float(text) if isinstance(column.type, sa.Double) else text
+    return float(text) if isinstance(column.type, sa.Double) else text.strip("'")
 
 
 def _check(table: sa.Table, row: Mapping[str, Any]) -> None:

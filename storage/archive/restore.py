@@ -120,6 +120,7 @@ def _restore(
             crash_point(CrashPoint.IMPORT_COMMITTING)
         crash_point(CrashPoint.IMPORT_COMMITTED)
     row = {name: value for name, value in finish().items() if name in KEPT and name != "id"}
+    row["user_key"] = row["user"] or ""  # as every inserted job has it
     with db.write() as conn:
         _begin(conn, job_id, inputs, begun=begun)
         conn.execute(sa.update(jobs).where(jobs.c.id == job_id, jobs.c.owner == NOBODY).values(row))

@@ -7,7 +7,7 @@ from pathlib import Path
 from jobs.installation import Installation
 from jobs.states import State
 from tests.archive.making import export, files_of, some_jobs, take
-from tests.factories import make_jobs
+from tests.factories import job_now, make_jobs
 
 
 def test_an_archive_comes_back_byte_by_byte_from_the_other_database(
@@ -21,6 +21,8 @@ def test_an_archive_comes_back_byte_by_byte_from_the_other_database(
     assert problems == []
     assert [job for job in jobs if job.outcome != "imported"] == []
     assert sorted(job.job_id for job in jobs) == ids
+    for job_id in ids:
+        assert job_now(there.db, job_id)["user_key"] == job_now(here.db, job_id)["user_key"]
     export(there, tmp_path / "two", ids)
     one, two = files_of(tmp_path / "one"), files_of(tmp_path / "two")
     assert sorted(one) == sorted(two)

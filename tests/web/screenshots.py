@@ -63,8 +63,7 @@ def _piece(page: Page) -> None:
 def _written(page: Page) -> None:
     page.locator(".seen img").scroll_into_view_if_needed()  # it is loaded when it comes into view
     page.locator(".seen img").evaluate("image => image.decode()")
-    page.locator(".written").scroll_into_view_if_needed()
-    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    page.locator(".written").evaluate("written => written.scrollIntoView({ block: 'end' })")
 
 
 def _ready(selector: str) -> Callable[[Page], object]:
@@ -91,7 +90,6 @@ VIEWS = [
     View("new-piece", "/new", _piece),
     View("workers", "/workers"),
     View("job", "/jobs/{done}"),
-    *(View(f"job-{tab}", f"/jobs/{{done}}/{tab}") for tab in ("progress", "files", "history")),
     View("job-question", "/jobs/{asking}"),
     View("job-running", "/jobs/{running}"),
     View("job-live", "/jobs/{rich}", _written),

@@ -312,6 +312,10 @@ class Settings(_Group):
         default=None, description="where people open Flower; the page of workers links to it"
     )
 
+    traces_endpoint: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=2000)] | None = Field(
+        default=None,
+        description="OTLP/HTTP address for traces, http://HOST:4318/v1/traces; default: none are made",
+    )
     log_format: Literal["plain", "json"] = Field(
         default="plain", description="of workers and servers: lines for people, or one JSON object a line"
     )

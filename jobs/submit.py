@@ -19,6 +19,7 @@ from jobs.reasons import Reason
 from jobs.required_mcp import check_required_mcp
 from jobs.settings import Settings
 from jobs.states import State
+from jobs.tracing import TRACE, traceparent
 from jobs.views import JobView, get_job
 from jobs.wakeups import AGENT_QUEUE
 from jobs.workspace import InputFile, Limits, create_workspace, remove_workspace
@@ -95,7 +96,11 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
             request.instruction,
             freeze(choice.piece),
             NewEvent(
-                "submit", owner, None, row["state"], {"piece": choice.piece.name, "chosen": choice.reason}
+                "submit",
+                owner,
+                None,
+                row["state"],
+                {"piece": choice.piece.name, "chosen": choice.reason, **_trace()},
             ),
             *(() if inherited is None else inherited.events),
             audit=audit.entry("submit", owner, job_id, piece=choice.piece.name, files=len(request.files)),
@@ -113,6 +118,12 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     due = view.state == State.QUEUED and not _is_scheduled(installation, request)
     woken = created and due and installation.wakeups.send_and_wait(AGENT_QUEUE, stored_id)
     return SubmitReceipt(view, created, woken)
+
+
+def _trace() -> dict[str, str]:
+    """What its runs belong to, wherever and whenever they are."""
+    parent = traceparent()
+    return {} if parent is None else {TRACE: parent}
 
 
 def _inherited(installation: Installation, request: SubmitRequest, owner: str) -> Inheritance | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.broker import broker_options
 from jobs.states import State
+from jobs.tracing import context_here, within
 from storage.crashpoints import CrashPoint, crash_point
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class WakeUp:
     job_id: str
     done: threading.Event = field(default_factory=threading.Event)
     delivered: bool = False
+    trace: Any = field(default_factory=context_here)  # of what sent it
 
 
 class WakeUpPublisher:
@@ -96,7 +98,8 @@ class WakeUpPublisher:
                 del self._unsent[wake_up.queue, wake_up.job_id]
             try:
                 crash_point(CrashPoint.PUBLISH_SENDING)
-                self._publish(wake_up)
+                with within(wake_up.trace):
+                    self._publish(wake_up)
                 crash_point(CrashPoint.PUBLISH_SENT)
                 wake_up.delivered = True
                 self.delivered += 1

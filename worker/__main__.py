@@ -16,6 +16,7 @@ from jobs.parent import follow_parent, tell_drained, tell_ready
 from jobs.plain_logs import plain_logs
 from jobs.settings import Settings
 from jobs.settings_sources import load_settings
+from jobs.tracing import start_tracing, stop_tracing
 from jobs.wakeups import QUEUES
 from storage.masking import register_secrets
 from worker.app import consume, stop_consuming
@@ -70,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _work(installation: Installation, options: argparse.Namespace) -> int:
+    start_tracing(installation.settings, "sostenuto-worker")
     sandbox = _sandbox(installation.settings)
     process = WorkerProcess(installation, options.name, options.queues, sandbox)
     shutdown = Shutdown(process)
@@ -110,6 +112,7 @@ def _work(installation: Installation, options: argparse.Namespace) -> int:
         stoppable.stop()
     process.mcp.stop()
     finish(process)
+    stop_tracing()
     process.exchanges.close()
     process.closed.set()
     return exit_code

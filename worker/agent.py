@@ -17,6 +17,7 @@ from jobs.errors import ConfigurationError
 from jobs.measures import TOOL_CALLS, TOOL_SECONDS
 from jobs.reasons import Reason
 from jobs.states import Event, State
+from jobs.tracing import tell
 from storage import jobs as job_store
 from storage.crashpoints import CrashPoint, crash_point
 from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage
@@ -38,6 +39,7 @@ from worker.prices import cost_at
 from worker.prompts import unread_text
 from worker.reminders import todo_reminder
 from worker.room import after_overflow, gap_rows, make_room, warning
+from worker.spans import tool_span
 from worker.tokens import estimate_tokens
 from worker.tools.base import CrashPolicy, ToolContext, ToolResult
 from worker.tools.dispatch import run_tool
@@ -377,7 +379,9 @@ def _result_of(job: JobRun, call: OpenCall, budget: int) -> ToolResult:
     )
     crash_point(CrashPoint.TOOL_STARTING)
     began = time.monotonic()
-    result = admitted(job, run_tool(call.name, call.arguments, context, job.tools))
+    with tool_span(job.job_id, call.name if tool is not None else "unknown", call.id) as begun:
+        result = admitted(job, run_tool(call.name, call.arguments, context, job.tools))
+        tell(begun, {"error.type": "tool_error" if result.is_error else None})
     _count_call(job, call.name, result, time.monotonic() - began)
     crash_point(CrashPoint.TOOL_ENDED)
     return result

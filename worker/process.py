@@ -12,6 +12,7 @@ from importlib.metadata import version
 from jobs.installation import Installation
 from jobs.measures import COST, MODEL_CALLS, MODEL_SECONDS, TOKENS
 from jobs.settings import Settings
+from jobs.tracing import tell
 from jobs.wakeups import AGENT_QUEUE, WakeUpPublisher
 from storage import registry
 from storage.engine import Database
@@ -34,6 +35,7 @@ from worker.plugins import load_plugins
 from worker.read_comments import NAME as READ_COMMENTS
 from worker.recall import NAME as RECALL
 from worker.sandbox.base import Sandbox
+from worker.spans import model_span, reply_attributes
 from worker.subtask_tool import NAME as SPAWN_SUBTASK
 from worker.tools.catalogue import Catalogue, standard_tools
 from worker.transition import NAME as TRANSITION
@@ -110,7 +112,9 @@ class WorkerProcess:
         try:
             with turn_at(self.db, profile, run, request.expected_tokens, self.wake) as turn:
                 began = time.monotonic()
-                reply = self.models.complete(request, cancel)
+                with model_span(request) as begun:
+                    reply = self.models.complete(request, cancel)
+                    tell(begun, reply_attributes(reply))
                 self.measures.observe(MODEL_SECONDS, time.monotonic() - began, request.model)
                 usage = reply.usage
                 turn.tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) or None

@@ -25,6 +25,7 @@ from worker.job_run import JobRun
 from worker.live import LiveRun
 from worker.monitoring import sight
 from worker.process import WorkerProcess
+from worker.spans import run_span
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def run_slice(process: WorkerProcess, hint: str | None, kind: RunKind = AGENT) -
     if claimed is None:
         return None
     live, row = claimed
-    with logging_about(job=row["id"], run=live.ref.run_id):
+    with logging_about(job=row["id"], run=live.ref.run_id), run_span(process, kind.queue, row, run_id):
         _run(process, live, row, kind)
     return live.ref.job_id
 

@@ -25,6 +25,7 @@ from jobs.api.metrics import Metrics
 from jobs.api.sessions import Throttle
 from jobs.api.watching import Watcher
 from jobs.installation import Installation
+from jobs.tracing import trace_requests
 from jobs.web import routes as page_routes
 from jobs.web.counts import Counts
 
@@ -75,4 +76,5 @@ def create_api(installation: Installation) -> FastAPI:
 def create_app(installation: Installation, hosts: Collection[str] = ()) -> ASGIApp:
     """What a server runs. `hosts` are names, beside this machine's own, under which it may be asked."""
     api = create_api(installation)
+    trace_requests(api)
     return Gate(api, installation, hosts, api.state.metrics)

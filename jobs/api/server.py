@@ -13,6 +13,7 @@ from jobs.errors import UsageError
 from jobs.installation import Installation
 from jobs.listening import is_loopback
 from jobs.plain_logs import plain_logs
+from jobs.tracing import start_tracing, stop_tracing
 
 SHUTDOWN_SECONDS = 5
 
@@ -38,6 +39,7 @@ def serve(
     bound = _bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     listening(f"http://{shown}:{bound.getsockname()[1]}")
+    start_tracing(installation.settings, "sostenuto-web")
     config = uvicorn.Config(
         create_app(installation, {shown, *names}),
         log_level="warning",
@@ -48,8 +50,11 @@ def serve(
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     plain_logs(as_json=installation.settings.log_format == "json")
-    with bound:
-        uvicorn.Server(config).run(sockets=[bound])
+    try:
+        with bound:
+            uvicorn.Server(config).run(sockets=[bound])
+    finally:
+        stop_tracing()
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -81,7 +81,8 @@ def test_a_workers_json_log_tells_job_and_run(sqlite_bench: Bench) -> None:
     worker = bench.start("--log-level", "debug", SOSTENUTO_LOG_FORMAT="json")
     job_id = bench.submit("Do it.")
     assert bench.wait_ended(job_id).state == "succeeded"
-    worker.stop()
+    worker.term()
+    worker.wait()
     records = [json.loads(line) for line in worker.log_path.read_text().splitlines() if line.startswith("{")]
     assert len(records) == len(worker.log_path.read_text().splitlines())
     (begin,) = [record for record in records if "begins at step" in record["message"]]

@@ -8,6 +8,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 export PYTHON
+# Every process of a test would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 WORKERS ?= 2
 ARGS ?=

@@ -198,11 +198,11 @@ def open_folder(root_fd: int, path: str, *, create: bool = False) -> int:
 
 
 @contextlib.contextmanager
-def replacing(root_fd: int, path: str) -> Iterator[BinaryIO]:
+def replacing(root_fd: int, path: str, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Write a new version of a file beside it and put it in place atomically when the block ends without an exception.
 
-    Missing parent folders are made. The new file is fsynced before and its folder after the rename, and keeps the
-    permission bits of the one it replaces. Raises FileRejected when the name is taken by something other than a plain
+    Missing parent folders are made. The new file keeps the permission bits of the one it replaces. `durable`: it is
+    fsynced before the rename and its folder after it; without, a power cut may take it. Raises FileRejected when the name is taken by something other than a plain
     file: a folder, a link, a FIFO, a file with other names.
     """
     parts = split_path(path)
@@ -225,10 +225,12 @@ def replacing(root_fd: int, path: str) -> Iterator[BinaryIO]:
             if bits is not None:
                 os.fchmod(fd, bits)
             yield file
-            file.flush()
-            os.fsync(fd)
+            if durable:
+                file.flush()
+                os.fsync(fd)
         os.rename(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-        os.fsync(folder_fd)
+        if durable:
+            os.fsync(folder_fd)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder_fd)

@@ -21,7 +21,7 @@ from worker.keeping import keep_file
 
 def mirror_instruction(job: JobRun, path: str) -> None:
     """The whole instruction, where it is too long for the context."""
-    _write(job, path, job.instruction)
+    keep_file(job.workspace, job.job_id, path, job.instruction)  # written once, and pointed to
 
 
 def mirror_checklists(job: JobRun, lists: Checklists | None = None) -> None:
@@ -50,4 +50,4 @@ def _line(event: HistoryEvent, told: str) -> dict[str, Any]:
 
 
 def _write(job: JobRun, path: str, text: str) -> None:
-    keep_file(job.workspace, job.job_id, path, text)
+    keep_file(job.workspace, job.job_id, path, text, durable=False)  # what a power cut takes is written again

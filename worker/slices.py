@@ -88,7 +88,7 @@ def _run(process: WorkerProcess, live: LiveRun, row: dict[str, Any], kind: RunKi
         let_held_go(process, row)
     if ending is not None and ending.state not in QUIET:
         process.hooks.wake()
-    if ending is not None and ending.state in TERMINAL:
+    if ending is not None and ending.state in TERMINAL and process.db.final_summaries:
         process.wakeups.send(SUMMARY, live.ref.job_id)
 
 

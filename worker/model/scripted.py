@@ -14,6 +14,9 @@ from worker.tokens import estimate_again, estimate_tokens
 
 PREFIX = "scripted:"
 MOST_TOLD_TOOLS = 128
+_as_json = json.JSONEncoder(
+    ensure_ascii=False
+).encode  # one for all: making one costs more than a short message
 
 
 class ScriptedModel:
@@ -45,13 +48,13 @@ class ScriptedModel:
         if known is None:
             if len(self._told_tools) >= MOST_TOLD_TOOLS:
                 self._told_tools.clear()
-            known = self._told_tools[id(tools)] = (tools, json.dumps(tools, ensure_ascii=False))
+            known = self._told_tools[id(tools)] = (tools, _as_json(tools))
         return known[1]
 
 
 def _as_reply(reply: ScriptedReply, request: ModelRequest, tools: str) -> ModelReply:
     calls = tuple(ToolCall(mint_call_id(), call.name, call.arguments) for call in reply.calls)
-    parts = [tools, *(json.dumps(message, ensure_ascii=False) for message in request.messages)]
+    parts = [tools, *(_as_json(message) for message in request.messages)]
     said = "".join([reply.text or "", *(call.name + call.arguments for call in calls)])
     return ModelReply(
         content=reply.text,

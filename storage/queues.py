@@ -10,6 +10,10 @@ from storage.engine import Database, wall_clock
 from storage.models import cooldowns, jobs, runs
 from storage.text import clean_text
 
+PENDING = sa.literal(
+    "pending", literal_execute=True
+)  # in the text: else SQLite would not use the partial index
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
@@ -50,7 +54,7 @@ def queue_depths(db: Database) -> list[QueueDepth]:
     kinds = (
         ("agent", jobs.c.state == "queued", jobs.c.available_at),
         ("context", sa.and_(jobs.c.state == "compressing", jobs.c.run_id.is_(None)), jobs.c.available_at),
-        ("summary", sa.and_(jobs.c.summary_state == "pending", jobs.c.summary_run_id.is_(None)), jobs.c.summary_due_at),
+        ("summary", sa.and_(jobs.c.summary_state == PENDING, jobs.c.summary_run_id.is_(None)), jobs.c.summary_due_at),
     )  # fmt: skip
     found = []
     with db.read() as conn:
@@ -65,19 +69,21 @@ def queue_depths(db: Database) -> list[QueueDepth]:
 def live_runs(db: Database, owner: str | None = None) -> list[LiveRun]:
     """The runs that hold a lease, those that have held theirs longest first; of the owner's jobs only, where given."""
     left = (runs.c.lease_expires_at - wall_clock()).label("lease_seconds")
-    statement = (
-        sa.select(
-            runs.c.job_id, jobs.c.title, jobs.c.owner, runs.c.kind, runs.c.worker, jobs.c.movement, runs.c.claimed_at,
-            runs.c.lease_expires_at, left,
-        )
-        .join_from(runs, jobs, jobs.c.id == runs.c.job_id)
-        .where(runs.c.ended_at.is_(None))
-        .order_by(runs.c.claimed_at, runs.c.id)
-    )  # fmt: skip
+    held = sa.select(
+        runs.c.job_id, runs.c.kind, runs.c.worker, runs.c.claimed_at, runs.c.lease_expires_at, left
+    ).where(runs.c.ended_at.is_(None))
+    told = sa.select(jobs.c.id, jobs.c.title, jobs.c.owner, jobs.c.movement)
     if owner is not None:
-        statement = statement.where(jobs.c.owner == clean_text(owner))
-    with db.read() as conn:
-        return [LiveRun(**row) for row in conn.execute(statement).mappings()]
+        told = told.where(jobs.c.owner == clean_text(owner))
+    with db.read() as conn:  # not a join: it might begin with the jobs, of which there are far more
+        live = list(conn.execute(held.order_by(runs.c.claimed_at, runs.c.id)).mappings())
+        ids = {row["job_id"] for row in live}
+        named = {row.id: row for row in conn.execute(told.where(jobs.c.id.in_(ids)))}
+    return [
+        LiveRun(**row, title=job.title, owner=job.owner, movement=job.movement)
+        for row in live
+        if (job := named.get(row["job_id"]))
+    ]
 
 
 def runs_by_worker(db: Database) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jobs.installation import Installation
 from jobs.states import State
 from tests.archive.making import export, files_of, some_jobs, take
@@ -29,6 +31,7 @@ def test_an_archive_comes_back_byte_by_byte_from_the_other_database(
     assert [name for name in one if one[name] != two[name]] == []
 
 
+@pytest.mark.timeout(900)  # three times ten thousand files: minutes on a machine that is busy otherwise
 def test_a_thousand_jobs(here: Installation, there: Installation, tmp_path: Path) -> None:
     """To the other database and back, several with workspaces: the same bytes, with all there is to say of each state."""
     ids = some_jobs(here)

@@ -102,7 +102,12 @@ class _Renderer(RendererHTML):
         began, left = time.thread_time(), env.get("code_seconds", TEXT_SECONDS)
         code = highlighted(tokens[index].content, language) if left > 0 else None
         env["code_seconds"] = left - (time.thread_time() - began)
-        return f"<pre><code>{escape(tokens[index].content) if code is None else code}</code></pre>\n"
+        shown = escape(tokens[index].content) if code is None else code
+        return f'<pre tabindex="0"><code>{shown}</code></pre>\n'  # it may be wider than its place: the keyboard scrolls it
+
+    def code_block(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        """Code by its indentation: as a fence without a language."""
+        return self.fence(tokens, index, options, env)
 
     def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         """A link in place of the picture: nothing is loaded because a model wrote it."""

@@ -39,7 +39,8 @@ def _elements(text: str, files: str | None = "/api/jobs/1/files") -> list[tuple[
 def _assert_tame(text: str) -> None:
     for tag, attributes in _elements(text):
         assert tag in TAGS
-        assert attributes.keys() <= ATTRIBUTES
+        assert attributes.keys() <= ATTRIBUTES | ({"tabindex"} if tag == "pre" else set())
+        assert attributes.get("tabindex", "0") == "0"
         href = attributes.get("href")
         if href is not None:
             assert re.match(r"(https?://|mailto:|/api/jobs/1/files/(input|output)/)", href, re.IGNORECASE), (
@@ -161,4 +162,4 @@ def test_code_that_takes_too_long_or_is_too_much_is_shown_plain() -> None:
     assert highlighted(code * 1000, "python") is None
     assert highlighted(f"x = '{'a' * 3000}'", "python") is None
     spent = _parser().render("```python\nx = 1\n```", {"code_seconds": 0.0})
-    assert spent == "<pre><code>x = 1\n</code></pre>\n"
+    assert spent == '<pre tabindex="0"><code>x = 1\n</code></pre>\n'

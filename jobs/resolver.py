@@ -150,9 +150,12 @@ def _refusal(path: str, error: OSError) -> FileRejected | NotFound:
             return FileRejected(f"{shown}: {os.strerror(error.errno or 0)}")
 
 
-def open_regular(root_fd: int, path: str) -> BinaryIO:
-    """Open a regular file for reading. Raises FileRejected for anything else, without blocking on a FIFO."""
-    fd = open_beneath(root_fd, path, os.O_RDONLY)
+def open_regular(root_fd: int, path: str, *, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading. Raises FileRejected for anything else, without blocking on a FIFO.
+
+    Not `follow`: also for a link to one.
+    """
+    fd = open_beneath(root_fd, path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW))
     try:
         require_regular(os.fstat(fd), path)
     except BaseException:

@@ -14,10 +14,17 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from jobs.errors import FileRejected, NotFound
-from jobs.resolver import open_beneath, open_folder, open_workspace, require_regular, split_path
+from jobs.resolver import (
+    open_beneath,
+    open_folder,
+    open_regular,
+    open_workspace,
+    require_regular,
+    split_path,
+)
 from jobs.workspace import walk
 from storage.archive.layout import FILES, WORKSPACE, line
 from storage.archive.lines import Problem, Tell, read_records
@@ -151,7 +158,7 @@ def import_workspace(job_fd: int, target: Path, tell: Tell, name: str) -> None:
 
 def _listed(job_fd: int, tell: Tell, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        with _open(job_fd, FILES) as file:
+        with open_regular(job_fd, FILES, follow=False) as file:
             for number, record in read_records(file, f"{name}/{FILES}", tell, ("path", "kind")):
                 path = record["path"]
                 if isinstance(path, str):
@@ -164,23 +171,13 @@ def _listed(job_fd: int, tell: Tell, name: str) -> Iterator[tuple[str, dict[str,
         tell(Problem(f"{name}/{FILES}", None, f"is left out: {error}"))
 
 
-def _open(folder_fd: int, path: str) -> BinaryIO:
-    fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        require_regular(os.fstat(fd), path)
-    except BaseException:
-        os.close(fd)
-        raise
-    return os.fdopen(fd, "rb")
-
-
 def _import_entry(source_fd: int, target_fd: int, path: str, kind: str) -> None:
     if kind == "folder":
         os.close(open_folder(target_fd, path, create=True))
         return
     if kind == "link":
         raise FileRejected("a link, where only files and folders may lie")
-    with _open(source_fd, path) as reader:
+    with open_regular(source_fd, path, follow=False) as reader:
         *folders, _ = split_path(path)
         os.close(open_folder(target_fd, "/".join(folders), create=True))
         with os.fdopen(open_beneath(target_fd, path, _NEW, 0o644), "wb") as writer:

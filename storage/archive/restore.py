@@ -7,6 +7,7 @@ leaves what `storage.removal` clears away.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -96,38 +97,32 @@ def restore_job(
     just before the commit with which it is there. Raises RowsRefused, StorageError, or what the two raise; then nothing
     of it is to be seen.
     """
-    try:
-        _restore(db, job_id, inputs, rows, finish=finish, before_commit=before_commit, audit=audit)
-    except (sa.exc.IntegrityError, sa.exc.DataError, sa.exc.ProgrammingError) as error:
-        raise RowsRefused(job_id, str(error.orig).strip().partition("\n")[0]) from error
-
-
-def _restore(
-    db: Database,
-    job_id: str,
-    inputs: tuple[str, Mapping[str, Any]],
-    rows: Iterable[tuple[sa.Table, dict[str, Any]]],
-    *,
-    finish: Callable[[], Mapping[str, Any]],
-    before_commit: Callable[[], None],
-    audit: AuditRecord,
-) -> None:
-    begun = False
-    for batch in _batches(rows):
+    with _refusals_told(job_id):
+        begun = False
+        for batch in _batches(rows):
+            with db.write() as conn:
+                begun = _begin(conn, job_id, inputs, begun=begun)
+                _insert(conn, job_id, batch)
+                crash_point(CrashPoint.IMPORT_COMMITTING)
+            crash_point(CrashPoint.IMPORT_COMMITTED)
+        row = {name: value for name, value in finish().items() if name in KEPT and name != "id"}
+        row["user_key"] = row["user"] or ""  # as every inserted job has it
         with db.write() as conn:
-            begun = _begin(conn, job_id, inputs, begun=begun)
-            _insert(conn, job_id, batch)
+            _begin(conn, job_id, inputs, begun=begun)
+            conn.execute(sa.update(jobs).where(jobs.c.id == job_id, jobs.c.owner == NOBODY).values(row))
+            add_record(conn, audit)
+            before_commit()
             crash_point(CrashPoint.IMPORT_COMMITTING)
         crash_point(CrashPoint.IMPORT_COMMITTED)
-    row = {name: value for name, value in finish().items() if name in KEPT and name != "id"}
-    row["user_key"] = row["user"] or ""  # as every inserted job has it
-    with db.write() as conn:
-        _begin(conn, job_id, inputs, begun=begun)
-        conn.execute(sa.update(jobs).where(jobs.c.id == job_id, jobs.c.owner == NOBODY).values(row))
-        add_record(conn, audit)
-        before_commit()
-        crash_point(CrashPoint.IMPORT_COMMITTING)
-    crash_point(CrashPoint.IMPORT_COMMITTED)
+
+
+@contextmanager
+def _refusals_told(job_id: str) -> Iterator[None]:
+    """What the database does not take becomes RowsRefused."""
+    try:
+        yield
+    except (sa.exc.IntegrityError, sa.exc.DataError, sa.exc.ProgrammingError) as error:
+        raise RowsRefused(job_id, str(error.orig).strip().partition("\n")[0]) from error
 
 
 def _begin(conn: Connection, job_id: str, inputs: tuple[str, Mapping[str, Any]], *, begun: bool) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 import jobs.web
 from jobs.reasons import WORDINGS
-from jobs.states import State
+from jobs.states import Event, State
 from jobs.web.conversation import _LINES
 from jobs.web.words import LANGUAGES, preferred, table
 
@@ -36,6 +36,20 @@ def test_every_state_and_line_has_words() -> None:
         words = table(language)
         assert {f"state.{state}" for state in State} <= words.keys()
         assert {f"line.{kind}" for kind in _LINES} <= words.keys()
+
+
+def test_every_line_of_a_history_has_words() -> None:
+    """Transitions, and whatever else the code notes of a job."""
+    root = Path(jobs.web.__file__).parents[2]
+    kinds = {str(event) for event in Event} | {
+        kind
+        for package in ("jobs", "worker", "storage")
+        for file in (root / package).rglob("*.py")
+        for kind in re.findall(r'NewEvent\(\s*"([a-z_]+)"', file.read_text())
+    }
+    assert len(kinds) > 35
+    for language in LANGUAGES:
+        assert {f"event.{kind}" for kind in kinds} - table(language).keys() == set()
 
 
 def test_templates_use_only_known_words() -> None:

@@ -131,7 +131,7 @@ def test_an_error_inside_sostenuto_fails_the_job_and_says_so(
         raise KeyError("a fault \0 of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("worker.agent.build_messages", broken)
+        patch.setattr("worker.layout.build_messages", broken)
         job_id = stage.play()
     job = stage.job(job_id)
     assert (job.state, job.reason) == ("failed", "internal_error")

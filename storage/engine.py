@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sqlite3
 import threading
 import time
@@ -278,12 +279,21 @@ def _ping_if_idle(
 ) -> None:
     """Replaces a connection that died while nobody used it; one of just now is trusted, and costs no round trip."""
     used_at = record.info.get(_USED_AT)
-    if used_at is None or time.monotonic() - used_at < PING_AFTER_SECONDS:
+    if used_at is None or (time.monotonic() - used_at < PING_AFTER_SECONDS and not _has_news(connection)):
         return
     try:
         dialect.do_ping(connection)
     except dialect.loaded_dbapi.Error as error:
         raise DisconnectionError from error
+
+
+def _has_news(connection: Any) -> bool:
+    """Whether the server said something that nobody asked for: as it goes, it closes its end."""
+    if connection.closed:
+        return True
+    looking = select.poll()
+    looking.register(connection.fileno(), select.POLLIN)
+    return bool(looking.poll(0))
 
 
 def _foreign_keys_off(connection: sqlite3.Connection, _record: object) -> None:

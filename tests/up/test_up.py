@@ -198,6 +198,7 @@ def test_a_file_in_place_of_the_data_folder_is_one_line(
 def test_a_newer_database_is_one_line_and_nothing_is_left(up: UpFactory, installation: Installation) -> None:
     with installation.db.write() as conn:
         conn.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        conn.exec_driver_sql("UPDATE schema_floor SET oldest_program = '9999'")
     command = up.start()
     assert command.wait() == 5
     assert "newer version of Sostenuto" in command.log()

@@ -56,9 +56,9 @@ async def stream_events(
     """
     place = Place(*map(int, last_event_id.split("-"))) if last_event_id else Place()
     watcher: Watcher = request.app.state.watcher
-    return stream(
-        watcher, job.id, principal_of(request).token_id, _Records(watcher, job.id, place, live), live=live
-    )
+    # Whoever resumes may have been told a reply that is gone since.
+    records = _Records(watcher, job.id, place, live, None if last_event_id else 0.0)
+    return stream(watcher, job.id, principal_of(request).token_id, records, live=live)
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class _Records:
     job_id: str
     place: Place
     live: bool
-    told_live: float = 0.0
+    told_live: float | None
 
     async def news(self, progress: Progress, watch: Watch) -> AsyncIterator[bytes]:
         while not self.place.reached(progress) and not watch.over:

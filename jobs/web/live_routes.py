@@ -47,7 +47,7 @@ class _Shown:
     items: bool = True  # False: a tab that shows no conversation
     panels: str = ""
     told: Progress | None = None
-    told_live: float = 0.0
+    told_live: float | None = None  # not yet: the page may show a reply that is gone since it was made
 
     def next_items(self, progress: Progress) -> str | None:
         """The next rows as HTML, the place moved behind them; None: there are none."""

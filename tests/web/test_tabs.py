@@ -6,7 +6,7 @@ import io
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from storage import live
 from storage.records import Commit, NewMessage
@@ -79,6 +79,24 @@ def test_what_a_dead_worker_wrote_is_not_shown(site: Site, visitor: Visitor) -> 
     expect(page.locator(".written")).to_have_count(0)
     page.reload()
     expect(page.locator("#conversation .item").first).to_be_visible()
+    expect(page.locator(".written")).to_have_count(0)
+
+
+@on_sqlite
+def test_a_reply_that_is_committed_while_the_page_comes_is_gone(site: Site, visitor: Visitor) -> None:
+    """The page was made with it, and begins to follow the job when it is over."""
+    past = Past(site.installation)
+    past.begin()
+    live.tell_live_if_run_owns(site.db, past.run, past.next_seq(), {"text": "Half a", "characters": 6})
+    page = visitor.open("/")
+    held: list[Route] = []
+    page.route("**/live?*", lambda route: held.append(route))  # noqa: PLW0108 - a builtin cannot be a handler here
+    page.goto(f"{site.url}/jobs/{past.id}")
+    expect(page.locator(".written")).to_contain_text("Half a")
+    past.say("Half a loaf.")
+    (follow,) = held
+    follow.continue_()
+    expect(page.locator("#conversation .agent")).to_contain_text("Half a loaf.")
     expect(page.locator(".written")).to_have_count(0)
 
 

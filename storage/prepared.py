@@ -20,15 +20,15 @@ Convert = Callable[[Any], Any]
 Observer = Callable[[Connection, Any, str, Any], None]
 
 MOST_ROWS = 2**31 - 1  # as a LIMIT, where a reader wants them all
-observers: list[
-    Observer
-] = []  # told of every statement, with its cursor and parameters: SQLAlchemy's events are not
+# Told of every statement, with its cursor and parameters: SQLAlchemy's events are not.
+observers: list[Observer] = []
 
 
 class Prepared:
     """One statement, as often as wanted, with other values. Thread-safe.
 
-    No IN of a list, whose text depends on its values. `returning` are the columns that it gives back, in order; `columns` those that an INSERT without `values` fills.
+    No IN of a list, whose text depends on its values. `returning` are the columns that it gives back, in order;
+    `columns` those that an INSERT without `values` fills.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class _Compiled:
     positions: Sequence[str] | None  # of the driver's parameters, where it takes them by position
     inputs: Mapping[
         str, tuple[Any, Convert | None]
-    ]  # the value that the statement itself holds, and its conversion
+    ]  # the value that the statement itself holds; its conversion
     results: Sequence[tuple[int, Convert]] | None = None  # by position; known once there was an answer
 
     def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:

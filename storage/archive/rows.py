@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from storage.models import TERMINAL_STATES, jobs
+from storage.models import jobs
 from storage.text import clean_json
 
 # What is this installation's own: who or what holds the job now, and when somebody was told of it; and what follows
@@ -81,7 +81,3 @@ def stream(
     wanted = statement.where(table.c.job_id == job_id)
     for row in conn.execution_options(yield_per=_PAGE).execute(wanted).mappings():
         yield clean_json(dict(row))
-
-
-def is_over(state: str) -> bool:
-    return state in TERMINAL_STATES

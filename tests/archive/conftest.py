@@ -22,6 +22,14 @@ def open_at(url: str, data_dir: Path) -> Installation:
     return Installation(settings, Database(url))
 
 
+def knowing_piece(installation: Installation, folder: Path, text: str) -> Installation:
+    """The installation with a piece `crash` of its own: others do not know it."""
+    pieces = folder / "pieces"
+    pieces.mkdir()
+    (pieces / "crash.yaml").write_text(text)
+    return Installation(installation.settings.model_copy(update={"pieces_dir": pieces}), installation.db)
+
+
 @pytest.fixture
 def here(migrated_url: str, tmp_path: Path) -> Iterator[Installation]:
     """Where jobs come from: on SQLite once, on Postgres once."""

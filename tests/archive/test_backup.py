@@ -16,7 +16,7 @@ from jobs.views import get_job
 from storage.backup import backup_sqlite
 from storage.errors import StorageError
 from storage.runs import list_runs
-from tests.archive.conftest import open_at
+from tests.archive.conftest import knowing_piece, open_at
 from tests.archive.making import root_of
 from tests.archive.test_moving import worker_at
 from tests.crash.bench import PIECE
@@ -68,10 +68,7 @@ def test_a_job_goes_on_from_a_backup_that_was_made_while_it_ran(
     valkey_server: RedisServer,
 ) -> None:
     """The step that was under way is asked for again, once; what was committed is not done again."""
-    pieces = tmp_path / "pieces"
-    pieces.mkdir()
-    (pieces / "crash.yaml").write_text(PIECE)
-    at_home = Installation(here.settings.model_copy(update={"pieces_dir": pieces}), here.db)
+    at_home = knowing_piece(here, tmp_path, PIECE)
     replies = [
         Reply(calls=(Call("Bash", {"command": "echo once >> output/effects"}),)),
         Reply(calls=(Call("transition", {"next_step": "finish", "summary": "written"}),)),

@@ -18,6 +18,7 @@ from jobs.states import State
 from jobs.submit import SubmitRequest, submit
 from jobs.views import get_job, list_messages
 from jobs.workspace import InputFile
+from tests.archive.conftest import knowing_piece
 from tests.archive.making import export, files_of, rich_job, root_of, some_jobs, take, workspace
 from tests.crash.bench import PIECE
 from tests.factories import claim_job, job_now, make_job
@@ -64,10 +65,7 @@ def test_a_job_that_is_moved_in_the_middle_of_its_work_goes_on_there(
     valkey_server: RedisServer,
 ) -> None:
     """Its workspace, comments, conversation and frozen piece come with it; nothing is asked or done twice."""
-    pieces = tmp_path / "pieces"
-    pieces.mkdir()
-    (pieces / "crash.yaml").write_text(PIECE)
-    at_home = Installation(here.settings.model_copy(update={"pieces_dir": pieces}), here.db)
+    at_home = knowing_piece(here, tmp_path, PIECE)
 
     def mind(request: ChatRequest) -> Reply:
         finishing = "Movement: finish" in str(request.messages[0]["content"])

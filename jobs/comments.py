@@ -11,13 +11,12 @@ from jobs.questions import chosen_answer
 from jobs.reasons import Reason
 from jobs.states import Event, State, target
 from jobs.wakeups import AGENT_QUEUE
-from storage import jobs as job_store
+from storage.comments import SYSTEM
 from storage.engine import wall_clock
 from storage.jobs import LockedJob, job_tx
 from storage.records import Comment, NewEvent
 
 MAX_COMMENT_CHARS = 100_000
-SYSTEM = job_store.SYSTEM  # the author of what no person wrote
 
 
 def add_comment(

@@ -20,7 +20,7 @@ from jobs.required_mcp import check_required_mcp
 from jobs.settings import Settings
 from jobs.states import State
 from jobs.tracing import TRACE, traceparent
-from jobs.views import JobView, get_job
+from jobs.views import JobView, get_job, view_of
 from jobs.wakeups import AGENT_QUEUE
 from jobs.workspace import InputFile, Limits, create_workspace, remove_workspace
 from storage import jobs as store
@@ -90,7 +90,7 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
         row |= inherited.columns()
     create_workspace(settings.data_dir, job_id, request.files, workspace_limits(settings))
     try:
-        stored_id, created = store.insert_job(
+        stored_id, stored = store.insert_job(
             installation.db,
             row,
             request.instruction,
@@ -110,14 +110,17 @@ def submit(installation: Installation, request: SubmitRequest, owner: str) -> Su
     except Exception:
         discard_files_unless_stored(installation, job_id)
         raise
-    if not created:
+    if stored is None:
         remove_workspace(settings.data_dir, job_id)
-    elif row["state"] == State.INHERITING:
+        return SubmitReceipt(get_job(installation, stored_id, owner), created=False, woken=False)
+    if stored["state"] == State.INHERITING:
         go_on_if_ready(installation, job_id)  # the summary may have come just before this job
-    view = get_job(installation, stored_id, owner)
+        view = get_job(installation, job_id, owner)
+    else:
+        view = view_of(stored | {"worker": None})
     due = view.state == State.QUEUED and not _is_scheduled(installation, request)
-    woken = created and due and installation.wakeups.send_and_wait(AGENT_QUEUE, stored_id)
-    return SubmitReceipt(view, created, woken)
+    woken = due and installation.wakeups.send_and_wait(AGENT_QUEUE, job_id)
+    return SubmitReceipt(view, created=True, woken=woken)
 
 
 def _trace() -> dict[str, str]:

@@ -12,8 +12,8 @@ from jobs.installation import Installation
 from jobs.reasons import explain, reason_of
 from jobs.states import State
 from jobs.wakeups import QUEUE_OF_STATE
+from storage import comments, listing, subtasks, summaries, transcript
 from storage import jobs as store
-from storage import listing, subtasks, summaries, transcript
 from storage.listing import JobFilter
 from storage.records import Comment, HistoryEvent, Message, Summary
 from storage.registry import live_workers
@@ -223,7 +223,7 @@ def list_events(
 
 def list_comments(installation: Installation, job_id: str, after: int = 0) -> list[Comment]:
     """Comments with number > `after`. The caller has checked the owner."""
-    return store.list_comments(installation.db, job_id, after)
+    return comments.list_comments(installation.db, job_id, after)
 
 
 def list_summaries(

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from storage.engine import Database, wall_clock
 from storage.models import audit_log
+from storage.prepared import Prepared
 from storage.text import clean_json, clean_text
 
 LONGEST_TEXT = 500
@@ -48,6 +49,8 @@ class AuditRow:
 
 
 _COLUMNS = [audit_log.c[name] for name in AuditRow.__slots__]
+_GIVEN = {name: sa.bindparam(f"p_{name}", type_=audit_log.c[name].type) for name in AuditRecord.__slots__}
+_ADD = Prepared(sa.insert(audit_log).values(at=wall_clock(), **_GIVEN))
 
 
 def add_record(conn: Connection, record: AuditRecord) -> None:
@@ -55,8 +58,7 @@ def add_record(conn: Connection, record: AuditRecord) -> None:
 
     Control characters are escaped, and texts cut at 500 characters.
     """
-    values = {name: plain(getattr(record, name)) for name in AuditRecord.__slots__}
-    conn.execute(sa.insert(audit_log).values(values | {"at": wall_clock()}))
+    _ADD.run(conn, {f"p_{name}": plain(getattr(record, name)) for name in AuditRecord.__slots__})
 
 
 def add_records(db: Database, *records: AuditRecord) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from storage.comments import add_comment
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database
 from storage.errors import IllegalTransition, InboxChanged, LeaseLost, NoOpenChildren, RequestPending
@@ -24,7 +25,7 @@ from storage.models import comments, jobs, messages, tool_calls
 from storage.parents import child_ended
 from storage.plans import add_plan
 from storage.prepared import Prepared
-from storage.records import Checkpoint, Committed, Message, NewEvent, NewMessage, RunRef
+from storage.records import Checkpoint, Comment, Committed, Message, NewEvent, NewMessage, RunRef
 from storage.run_rows import end_run
 from storage.summaries import add_summary
 from storage.text import clean_json, clean_text
@@ -224,13 +225,4 @@ def _mark_delivered(conn: Connection, run: RunRef, number: int, row: Any) -> Non
 
 
 def _add_remark(conn: Connection, run: RunRef, kind: str, text: str, row: Any) -> None:
-    conn.execute(
-        sa.insert(comments).values(
-            job_id=run.job_id,
-            number=row.inbox_total,
-            kind=kind,
-            author="agent",
-            text=clean_text(text),
-            created_at=row.updated_at,
-        )
-    )
+    add_comment(conn, Comment(run.job_id, row.inbox_total, kind, "agent", text, row.updated_at))

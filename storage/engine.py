@@ -300,8 +300,8 @@ def _foreign_keys_off(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA foreign_keys=OFF")  # has no effect inside a transaction, so it is said here
 
 
-def _dump_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+# One encoder for all: `json.dumps` makes a new one for each value that is not written its default way.
+_dump_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _begin_sqlite(conn: Connection) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from storage.audit import AuditRecord, add_record
+from storage.comments import SYSTEM, add_comment
 from storage.crashpoints import CrashPoint, crash_point
 from storage.engine import Database, wall_clock
 from storage.errors import IllegalTransition, JobNotFound
@@ -19,23 +21,21 @@ from storage.history import append_events
 from storage.hooks import add_hook_calls
 from storage.limits import QueueRoom, check_room, one_at_a_time
 from storage.listing import with_worker
-from storage.models import TERMINAL_STATES, comments, job_events, job_inputs, jobs, runs
+from storage.models import TERMINAL_STATES, job_events, job_inputs, jobs, runs
 from storage.parents import CANCELLED, child_ended, child_reopened
-from storage.prepared import MOST_ROWS, Prepared
+from storage.prepared import Prepared
 from storage.records import Comment, HistoryEvent, NewEvent, StateHooks
 from storage.text import clean_json, clean_text
 
-SYSTEM = "system"  # the author of comments that nobody wrote
-MOST_HOPS = 20  # of a chain of inheritance that is looked at
-_COMMENTS = Prepared(
-    sa.select(comments)
-    .where(comments.c.job_id == sa.bindparam("p_job"), comments.c.number > sa.bindparam("p_after"))
-    .order_by(comments.c.number)
-    .limit(sa.bindparam("p_limit", type_=sa.Integer())),
-    returning=tuple(comments.c),
-)
 _INPUTS = Prepared(
     sa.select(job_inputs).where(job_inputs.c.job_id == sa.bindparam("p_job")), returning=tuple(job_inputs.c)
+)
+_ADD_INPUTS = Prepared(sa.insert(job_inputs), columns=tuple(job_inputs.c.keys()))
+_EVENTS_OF_KIND = Prepared(
+    sa.select(job_events)
+    .where(job_events.c.job_id == sa.bindparam("p_job"), job_events.c.kind == sa.bindparam("p_kind"))
+    .order_by(job_events.c.seq),
+    returning=tuple(job_events.c),
 )
 JobRow = dict[str, Any]  # every column of the job; `worker` too where a read joins it
 
@@ -49,34 +49,35 @@ def insert_job(
     note: str | None = None,
     audit: AuditRecord | None = None,
     room: QueueRoom | None = None,
-) -> tuple[str, bool]:
-    """Inserts a job with its inputs, first history rows, comment and audit record in one transaction: (id, True).
+) -> tuple[str, JobRow | None]:
+    """Inserts a job with its inputs, first history rows, comment and audit record in one transaction: (id, its row).
 
-    Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, False).
+    Where (owner, idempotency_key) is taken already, nothing is written: (the existing job's id, None).
     Raises TooManyQueued where `room` has none left.
     """
     values = clean_json_values(values)
     with db.write() as conn:
         if room is not None:
             one_at_a_time(db, conn)
-        existing = job_with_key(conn, values["owner"], values.get("idempotency_key"))
+        key = values.get("idempotency_key")
+        existing = job_with_key(conn, values["owner"], key)
         if existing is not None:
-            return existing, False
+            return existing, None
         if room is not None:
             check_room(conn, room, values["owner"])
         try:
-            with conn.begin_nested():
-                insert_new_row(conn, values, instruction, piece, *events, note=note)
+            with nullcontext() if key is None else conn.begin_nested():
+                row = insert_new_row(conn, values, instruction, piece, *events, note=note)
         except sa.exc.IntegrityError:  # Postgres: another submitter with the same key committed in between
-            existing = job_with_key(conn, values["owner"], values.get("idempotency_key"))
+            existing = job_with_key(conn, values["owner"], key)
             if existing is None:
                 raise
-            return existing, False
+            return existing, None
         if audit is not None:
             add_record(conn, audit)
         crash_point(CrashPoint.SUBMIT_COMMITTING)
     crash_point(CrashPoint.SUBMIT_COMMITTED)
-    return str(values["id"]), True
+    return row["id"], row
 
 
 def insert_new_row(
@@ -86,21 +87,32 @@ def insert_new_row(
     piece: dict[str, Any],
     *events: NewEvent,
     note: str | None = None,
-) -> None:
-    """A new job's rows: its own (`values` are clean), its inputs', its first events', a comment by the system."""
-    now = wall_clock()
-    times = dict.fromkeys(("created_at", "updated_at", "available_at", "woken_at"), now)
-    row = {**times, "event_seq": len(events), "inbox_total": int(note is not None)} | values
-    created = conn.execute(sa.insert(jobs).values(row).returning(jobs.c.created_at)).scalar_one()
-    conn.execute(
-        sa.insert(job_inputs).values(
-            job_id=values["id"], instruction=clean_text(instruction), piece=clean_json(piece)
-        )
-    )
+) -> JobRow:
+    """A new job's rows: its own (`values` are plain and clean), its inputs', its first events', a comment by the system.
+
+    Returns its own.
+    """
+    counters = {"event_seq": len(events), "inbox_total": int(note is not None)}
+    values = {"user_key": values.get("user") or "", **counters, **values}
+    given = {f"p_{name}": value for name, value in values.items()}
+    row: JobRow = _insert_job(tuple(values)).all(conn, given)[0]._asdict()
+    created = row["created_at"]
+    inputs = {"job_id": values["id"], "instruction": clean_text(instruction), "piece": clean_json(piece)}
+    _ADD_INPUTS.run(conn, inputs)
     append_events(conn, values["id"], events, last_seq=len(events), now=created, run_id=None)
     if note is not None:
-        first = Comment(values["id"], 1, "comment", SYSTEM, clean_text(note), created)
-        conn.execute(sa.insert(comments).values({name: getattr(first, name) for name in Comment.__slots__}))
+        add_comment(conn, Comment(values["id"], 1, "comment", SYSTEM, note, created))
+    return row
+
+
+@lru_cache
+def _insert_job(names: tuple[str, ...]) -> Prepared:
+    """Of a row with these columns; a time that is not among them is now."""
+    values: dict[str, Any] = dict.fromkeys(
+        ("created_at", "updated_at", "available_at", "woken_at"), wall_clock()
+    )
+    values |= {name: sa.bindparam(f"p_{name}", type_=jobs.c[name].type) for name in names}
+    return Prepared(sa.insert(jobs).values(values).returning(*jobs.c), returning=tuple(jobs.c))
 
 
 def clean_json_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -185,19 +197,10 @@ class LockedJob:
 
     def add_comment(self, author: str, text: str, answers_call: str | None = None) -> Comment:
         """Appends a comment; its number is the job's next. The count itself is written by `update`."""
-        comment = Comment(
-            self.row["id"],
-            self.row["inbox_total"] + 1,
-            "comment",
-            clean_text(author),
-            clean_text(text),
-            self.row["updated_at"],
-            answers_call,
+        number, now = self.row["inbox_total"] + 1, self.row["updated_at"]
+        return add_comment(
+            self.conn, Comment(self.row["id"], number, "comment", author, text, now, answers_call)
         )
-        self.conn.execute(
-            sa.insert(comments).values({name: getattr(comment, name) for name in Comment.__slots__})
-        )
-        return comment
 
     def end_run(self, outcome: str) -> None:
         """Ends the run that owns the job: what it still writes is refused."""
@@ -267,80 +270,17 @@ def get_inputs(db: Database, job_id: str) -> tuple[str, dict[str, Any]]:
 
 def list_events(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[HistoryEvent]:
     """History rows with seq > `after`, in order."""
-    return _events(db, job_events.c.job_id == job_id, job_events.c.seq > after, limit=limit)
+    mine = sa.select(job_events).where(job_events.c.job_id == job_id, job_events.c.seq > after)
+    with db.read() as conn:
+        rows = conn.execute(mine.order_by(job_events.c.seq).limit(limit))
+        return [HistoryEvent(**row) for row in rows.mappings()]
 
 
 def list_events_of_kind(db: Database, job_id: str, kind: str) -> list[HistoryEvent]:
     """All history rows of one kind, in order."""
-    return _events(db, job_events.c.job_id == job_id, job_events.c.kind == kind, limit=None)
-
-
-def _events(db: Database, *where: sa.ColumnElement[bool], limit: int | None) -> list[HistoryEvent]:
     with db.read() as conn:
-        rows = conn.execute(sa.select(job_events).where(*where).order_by(job_events.c.seq).limit(limit))
-        return [HistoryEvent(**row) for row in rows.mappings()]
-
-
-_THREAD_KEY = (jobs.c.task_type, jobs.c.task_identifier, jobs.c.repository, jobs.c.user)
-
-
-def thread_remarks(db: Database, job: JobRow, limit: int) -> list[Comment]:
-    """The last `limit` remarks of the job's thread, oldest first.
-
-    The thread is the job, those it inherits from, and its owner's other jobs with the same key: task type, identifier,
-    repository and user, as given. What the system told another of these jobs is left out.
-    """
-    thread = jobs.c.id == job["id"]
-    if job["inherits_from"] is not None:
-        thread = sa.or_(thread, jobs.c.id.in_(_chain(job)))
-    if job["task_identifier"]:
-        same_key = (column.is_not_distinct_from(job[column.name]) for column in _THREAD_KEY)
-        thread = sa.or_(thread, sa.and_(jobs.c.owner == job["owner"], *same_key))
-    statement = (
-        sa.select(comments)
-        .join(jobs, jobs.c.id == comments.c.job_id)
-        .where(
-            thread,
-            sa.or_(
-                comments.c.job_id == job["id"],
-                comments.c.answers_call.isnot(None),
-                comments.c.author != SYSTEM,
-            ),
-        )
-        .order_by(comments.c.created_at.desc(), comments.c.number.desc())
-        .limit(limit)
-    )
-    with db.read() as conn:
-        return [Comment(**row) for row in conn.execute(statement).mappings()][::-1]
-
-
-def _chain(job: JobRow) -> sa.Select[tuple[str]]:
-    """The ids of the jobs that this one inherits from, directly or not, the nearest ones."""
-    chain = (
-        sa.select(jobs.c.id, jobs.c.inherits_from, sa.literal(1).label("hop"))
-        .where(jobs.c.id == job["inherits_from"], jobs.c.owner == job["owner"])
-        .cte("chain", recursive=True)
-    )
-    earlier = sa.select(jobs.c.id, jobs.c.inherits_from, chain.c.hop + 1)
-    chain = chain.union_all(
-        earlier.join(chain, jobs.c.id == chain.c.inherits_from).where(chain.c.hop < MOST_HOPS)
-    )
-    return sa.select(chain.c.id)
-
-
-def answer_to(db: Database, job_id: str, call_id: str) -> Comment | None:
-    """The comment that answers a parked call, if it is there."""
-    statement = sa.select(comments).where(comments.c.job_id == job_id, comments.c.answers_call == call_id)
-    with db.read() as conn:
-        row = conn.execute(statement.order_by(comments.c.number).limit(1)).mappings().one_or_none()
-        return None if row is None else Comment(**row)
-
-
-def list_comments(db: Database, job_id: str, after: int = 0, limit: int | None = None) -> list[Comment]:
-    """Comments with number > `after`, in order."""
-    values = {"p_job": job_id, "p_after": after, "p_limit": MOST_ROWS if limit is None else limit}
-    with db.read() as conn:
-        return [Comment(**row._asdict()) for row in _COMMENTS.all(conn, values)]
+        rows = _EVENTS_OF_KIND.all(conn, {"p_job": job_id, "p_kind": kind})
+        return [HistoryEvent(**row._asdict()) for row in rows]
 
 
 def overdue_questions(db: Database, limit: int) -> list[str]:

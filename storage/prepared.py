@@ -93,6 +93,7 @@ class Prepared:
     def _compile(self, dialect: Dialect) -> _Compiled:
         made = self._statement.compile(dialect=dialect, column_keys=self._columns)
         assert not made.post_compile_params, f"an IN makes its text depend on the values: {made}"
+        assert not made.prefetch, f"a default that Python works out is not filled in here: {made}"
         inputs = {
             name: (bound.value, bound.type.dialect_impl(dialect).bind_processor(dialect))
             for bound, name in made.bind_names.items()

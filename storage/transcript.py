@@ -26,6 +26,17 @@ _AFTER = Prepared(
     .limit(sa.bindparam("p_limit", type_=sa.Integer())),
     returning=_COLUMNS,
 )
+_BEFORE = sa.tuple_(tool_calls.c.message_seq, tool_calls.c.position) < sa.tuple_(
+    sa.bindparam("p_seq", type_=sa.Integer()), sa.bindparam("p_position", type_=sa.Integer())
+)
+_NEWEST_CALLS = Prepared(
+    sa.select(*_DONE, tool_calls.c.position)
+    .where(tool_calls.c.job_id == sa.bindparam("p_job"), tool_calls.c.name == sa.bindparam("p_name"))
+    .where(tool_calls.c.state == "done", tool_calls.c.is_error.is_(False), _BEFORE)
+    .order_by(tool_calls.c.message_seq.desc(), tool_calls.c.position.desc())
+    .limit(_PAGE),
+    returning=(*_DONE, tool_calls.c.position),
+)
 
 
 def load_view(db: Database, job_id: str, visit_seq: int, tail_seq: int, summary_seq: int) -> list[Message]:
@@ -98,15 +109,17 @@ def newest_call(
 
     `read` gives None for arguments to pass over. Reads backwards, no further than needed.
     """
-    statement = _good_calls(job_id, [name]).order_by(
-        tool_calls.c.message_seq.desc(), tool_calls.c.position.desc()
-    )
+    before = MOST_ROWS, 0
     with db.read() as conn:
-        for row in conn.execution_options(yield_per=_PAGE).execute(statement).mappings():
-            call = DoneCall(**row)
-            if (value := read(call.arguments)) is not None:
-                return call.seq, value
-    return None
+        while True:
+            given = {"p_job": job_id, "p_name": name, "p_seq": before[0], "p_position": before[1]}
+            page = _NEWEST_CALLS.all(conn, given)
+            for call in page:
+                if (value := read(call.arguments)) is not None:
+                    return call.seq, value
+            if len(page) < _PAGE:
+                return None
+            before = page[-1].seq, page[-1].position
 
 
 def good_calls(db: Database, job_id: str, names: Sequence[str]) -> list[DoneCall]:

@@ -18,7 +18,7 @@ from jobs.measures import TOOL_CALLS, TOOL_SECONDS
 from jobs.reasons import Reason
 from jobs.states import Event, State
 from jobs.tracing import tell
-from storage import jobs as job_store
+from storage.comments import list_comments
 from storage.crashpoints import CrashPoint, crash_point
 from storage.records import Checkpoint, Commit, Message, NewEvent, NewMessage
 from worker import transition
@@ -163,7 +163,7 @@ def fill_gap(job: JobRun) -> None:
     parts: list[str] = []
     seen = None
     if job.unread:
-        comments = job_store.list_comments(job.process.db, job.job_id, job.row["inbox_seen"])
+        comments = list_comments(job.process.db, job.job_id, job.row["inbox_seen"])
         seen = comments[-1].number
         parts.append(unread_text(comments, job.process.zone, _room(job) // 4))
     if job.rows[-1].role == "assistant":

@@ -12,6 +12,7 @@ from jobs.questions import question_of, question_reason, shortened
 from jobs.reasons import Reason
 from jobs.states import Event
 from storage import jobs as job_store
+from storage.comments import answer_to
 from storage.records import Checkpoint, Comment, Commit, NewEvent, NewMessage
 from storage.subtasks import list_children
 from worker import transition
@@ -77,7 +78,7 @@ def _abort(job: JobRun, call_id: str, choice: Transition) -> Ending:
 
 def _ask_or_answer(job: JobRun, call_id: str, choice: Transition) -> Ending | None:
     """Parks the call until a person answers; on the way back, the answer becomes its result."""
-    answer = job_store.answer_to(job.process.db, job.job_id, call_id)
+    answer = answer_to(job.process.db, job.job_id, call_id)
     if answer is not None:
         _take_answer(job, call_id, answer)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -14,6 +15,7 @@ from storage.measures import Series, add_measures
 FLUSH_SECONDS = 5.0
 MOST_SERIES = 200  # of one measure in a process: names that models or submitters make up end there
 OTHER = "other"
+Values = tuple[str, ...]  # of a measure's labels, in their order
 
 
 class Measures:
@@ -25,43 +27,61 @@ class Measures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._grown: dict[Series, float] = defaultdict(float)
-        self._known: dict[str, set[tuple[str, ...]]] = {}
+        self._measures: dict[str, Measure] = {}
+        self._counted: dict[tuple[str, Values], float] = defaultdict(float)
+        self._observed: dict[tuple[str, Values, float], int] = defaultdict(int)  # by the bucket's upper bound
+        self._seconds: dict[tuple[str, Values], float] = defaultdict(float)
+        self._owed: dict[Series, float] = defaultdict(float)  # to the database
+        self._known: dict[str, set[Values]] = {}
         self._flushed_at = time.monotonic()
 
     def count(self, measure: Measure, *values: str, by: float = 1.0) -> None:
         """Adds to a counter; `values` of its labels, in their order."""
         with self._lock:
-            self._grown[Series(measure.name, self._labels(measure, values))] += by
+            self._measures[measure.name] = measure
+            self._counted[measure.name, values] += by
 
     def observe(self, measure: Measure, seconds: float, *values: str) -> None:
         """Adds to a histogram."""
         place = bisect_left(measure.buckets, seconds)
-        below = str(measure.buckets[place]) if place < len(measure.buckets) else "+Inf"
+        below = measure.buckets[place] if place < len(measure.buckets) else math.inf
         with self._lock:
-            labels = self._labels(measure, values)
-            self._grown[Series(f"{measure.name}_bucket", (*labels, ("le", below)))] += 1
-            self._grown[Series(f"{measure.name}_sum", labels)] += seconds
+            self._measures[measure.name] = measure
+            self._observed[measure.name, values, below] += 1
+            self._seconds[measure.name, values] += seconds
 
     def flush(self, db: Database, *, at_once: bool = False) -> None:
         """Tells the database, if the last time is long enough ago. Raises StorageError: it is told next time."""
         with self._lock:
             if not at_once and time.monotonic() - self._flushed_at < FLUSH_SECONDS:
                 return
-            grown, self._grown = self._grown, defaultdict(float)
+            self._sort()
+            grown, self._owed = self._owed, defaultdict(float)
             self._flushed_at = time.monotonic()
         try:
             add_measures(db, grown)
         except BaseException:
             with self._lock:
                 for series, value in grown.items():
-                    self._grown[series] += value
+                    self._owed[series] += value
             raise
 
-    def _labels(self, measure: Measure, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        known = self._known.setdefault(measure.name, set())
+    def _sort(self) -> None:
+        """Puts what was counted into series: not when it is counted, which steps wait for."""
+        for (name, values), value in self._counted.items():
+            self._owed[Series(name, self._labels(name, values))] += value
+        for (name, values, below), number in self._observed.items():
+            told = "+Inf" if below == math.inf else str(below)
+            self._owed[Series(f"{name}_bucket", (*self._labels(name, values), ("le", told)))] += number
+        for (name, values), seconds in self._seconds.items():
+            self._owed[Series(f"{name}_sum", self._labels(name, values))] += seconds
+        for counted in (self._counted, self._observed, self._seconds):
+            counted.clear()
+
+    def _labels(self, name: str, values: Values) -> tuple[tuple[str, str], ...]:
+        known = self._known.setdefault(name, set())
         if values not in known:
             if len(known) >= MOST_SERIES:
                 values = (OTHER,) * len(values)
             known.add(values)
-        return tuple(zip(measure.labels, values, strict=True))
+        return tuple(zip(self._measures[name].labels, values, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any
 
-from storage import jobs as store
+from storage.comments import list_comments
 from storage.engine import Database
 from storage.records import Comment
 from worker.prompts import remark_line
@@ -17,6 +17,27 @@ from worker.tools.text import prefix_that_fits
 NAME = "read_comments"
 _MOST = 50
 _NOTICE_TOKENS = 30
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "first": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "number of the first comment to read",
+        },
+        "last": {
+            "type": "integer",
+            "minimum": 1,
+            "description": f"number of the last; at most {_MOST} at a time",
+        },
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "characters of the first comment to pass over",
+        },
+    },
+    "required": ["first"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +54,7 @@ class ReadComments:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "first": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "description": "number of the first comment to read",
-                },
-                "last": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "description": f"number of the last; at most {_MOST} at a time",
-                },
-                "offset": {
-                    "type": "integer",
-                    "minimum": 0,
-                    "description": "characters of the first comment to pass over",
-                },
-            },
-            "required": ["first"],
-        }
+        return _PARAMETERS
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         first = arguments["first"]
@@ -61,7 +62,7 @@ class ReadComments:
         last = min(wanted, first + _MOST - 1)
         found = [
             remark
-            for remark in store.list_comments(self.db, self.job_id, first - 1, _MOST)
+            for remark in list_comments(self.db, self.job_id, first - 1, _MOST)
             if remark.number <= last
         ]
         if not found:

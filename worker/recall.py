@@ -18,6 +18,19 @@ NAME = "recall"
 MOST_FOUND = 20
 AROUND = 200  # characters shown on each side of what was searched for
 _NOTICE_TOKENS = 40
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "seq": {"type": "integer", "minimum": 1, "description": "number of the message to read"},
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "with seq: characters to pass over",
+        },
+        "query": {"type": "string", "minLength": 1, "maxLength": 200, "description": "text to find"},
+        "before": {"type": "integer", "minimum": 1, "description": "with query: only older messages"},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +50,7 @@ class Recall:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "seq": {"type": "integer", "minimum": 1, "description": "number of the message to read"},
-                "offset": {
-                    "type": "integer",
-                    "minimum": 0,
-                    "description": "with seq: characters to pass over",
-                },
-                "query": {"type": "string", "minLength": 1, "maxLength": 200, "description": "text to find"},
-                "before": {"type": "integer", "minimum": 1, "description": "with query: only older messages"},
-            },
-        }
+        return _PARAMETERS
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         budget = max(context.budget_tokens - _NOTICE_TOKENS, 1)

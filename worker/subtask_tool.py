@@ -25,6 +25,33 @@ def spawn_may_be_used(piece: Piece, movement: Movement) -> bool:
     return waits and any(fnmatchcase(NAME, glob) for glob in movement.allowed_tools)
 
 
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "instruction": {
+            "type": "string",
+            "minLength": 1,
+            "description": "the whole task, for someone who knows nothing of yours: what to do, with which "
+            "files of its input/, and what to leave in its output/",
+        },
+        "piece": {
+            "type": "string",
+            "minLength": 1,
+            "description": "the workflow to use; default: chosen by the instruction",
+        },
+        "files": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "maxItems": MOST_FILES,
+            "description": "files of your workspace to copy into its input/; output/a/b.csv becomes "
+            "input/a/b.csv there",
+        },
+    },
+    "required": ["instruction"],
+    "additionalProperties": False,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SpawnSubtask:
     """Made for one run: it begins children of that run's job only, and only while the run owns it.
@@ -45,31 +72,7 @@ class SpawnSubtask:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "instruction": {
-                    "type": "string",
-                    "minLength": 1,
-                    "description": "the whole task, for someone who knows nothing of yours: what to do, with which "
-                    "files of its input/, and what to leave in its output/",
-                },
-                "piece": {
-                    "type": "string",
-                    "minLength": 1,
-                    "description": "the workflow to use; default: chosen by the instruction",
-                },
-                "files": {
-                    "type": "array",
-                    "items": {"type": "string", "minLength": 1},
-                    "maxItems": MOST_FILES,
-                    "description": "files of your workspace to copy into its input/; output/a/b.csv becomes "
-                    "input/a/b.csv there",
-                },
-            },
-            "required": ["instruction"],
-            "additionalProperties": False,
-        }
+        return _PARAMETERS
 
     def run(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         request = SubtaskRequest(

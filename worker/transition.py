@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from jobs.arguments import decode_arguments
@@ -28,6 +29,12 @@ class Transition:
 
 def parameters(movement: Movement) -> dict[str, Any]:
     """The tool's schema in this movement: only the steps its rules allow, choices only where it may ask."""
+    return _parameters(tuple(movement.next_steps))
+
+
+@lru_cache(maxsize=256)
+def _parameters(next_steps: tuple[str, ...]) -> dict[str, Any]:
+    """One object for all calls: what checks arguments by it is made once."""
     choices = {
         "type": "array",
         "items": {"type": "string", "minLength": 1, "maxLength": CHOICE_CHARS},
@@ -37,7 +44,7 @@ def parameters(movement: Movement) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            "next_step": {"type": "string", "enum": list(movement.next_steps)},
+            "next_step": {"type": "string", "enum": list(next_steps)},
             "summary": {
                 "type": "string",
                 "minLength": 1,
@@ -45,7 +52,7 @@ def parameters(movement: Movement) -> dict[str, Any]:
                 "A movement's name: what was done and what is left.",
             },
             "lessons": {"type": "string", "description": "what the next movement should know; short"},
-            **({"choices": choices} if ASK in movement.next_steps else {}),
+            **({"choices": choices} if ASK in next_steps else {}),
         },
         "required": ["next_step", "summary"],
     }

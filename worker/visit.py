@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.workspace import list_workspace
-from storage import jobs as job_store
+from storage.comments import list_comments, thread_remarks
 from storage.records import Checkpoint, Commit, NewEvent, NewMessage
 from worker import transition
 from worker.accounting import marks_column, size_columns
@@ -42,8 +42,9 @@ def begin_visit(job: JobRun) -> None:
     system.extra = {"movement": job.row["movement"], "tools": job.tool_schemas}
     heads = [NewMessage("user", "head", block.text, extra={"block": block.name}) for block in _blocks(job)]
     messages = [system, *heads]
-    for message in messages:
-        message.tokens = estimate_tokens(message.content or "")
+    system.tokens = estimate_again(system.content or "")  # the same for every job in this movement
+    for head in heads:
+        head.tokens = estimate_tokens(head.content or "")
     visit = job.row["visit"] + 1
     fixed = sum(m.tokens for m in messages) + estimate_again(request_text([], job.tool_schemas))
     job.commit(
@@ -66,10 +67,10 @@ def begin_visit(job: JobRun) -> None:
 
 def _blocks(job: JobRun) -> list[Block]:
     process = job.process
-    unread = job_store.list_comments(process.db, job.job_id, job.row["inbox_seen"]) if job.unread else []
+    unread = list_comments(process.db, job.job_id, job.row["inbox_seen"]) if job.unread else []
     # What arrived since the last commit is left for the first gap: it is not counted as read here.
     unread = [remark for remark in unread if remark.number <= job.row["inbox_total"]]
-    remarks = job_store.thread_remarks(process.db, job.row, THREAD_REMARKS)
+    remarks = thread_remarks(process.db, job.row, THREAD_REMARKS)
     later = job.row["inbox_total"]
     known = [remark for remark in remarks if remark.job_id != job.job_id or remark.number <= later]
     blocks = [

@@ -15,8 +15,7 @@ from jobs.api.schemas import call_dict, comment_dict, event_dict, exchange_dict,
 from jobs.context_view import read_context
 from jobs.exchanges import list_exchanges, read_exchange
 from jobs.notes import get_notes
-from storage import jobs as store
-from storage import observing
+from storage import comments, observing
 from storage.records import Message
 
 router = APIRouter(prefix="/api/jobs/{job_id}", tags=["records"], route_class=TaggedRoute)
@@ -55,7 +54,7 @@ def list_comments(
     request: Request, job: ReadJob, installation: Installed, after: After = 0, limit: Limit = 100
 ) -> Response:
     """What people told the agent, and its own questions and result."""
-    found = store.list_comments(installation.db, job.id, after, limit + 1)
+    found = comments.list_comments(installation.db, job.id, after, limit + 1)
     return page(request, found, limit, comment_dict, after=lambda comment: comment.number)
 
 

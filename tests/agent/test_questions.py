@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from jobs import comments
 from jobs.errors import IllegalTransition
 from jobs.questions import chosen_answer, question_of
+from storage.comments import SYSTEM, list_comments
 from storage.engine import wall_clock
-from storage.jobs import job_tx, list_comments, overdue_questions
+from storage.jobs import job_tx, overdue_questions
 from storage.models import jobs
 from tests.agent.stage import COMPLETE, PowerCut, Stage, call, calls, go
 
@@ -178,7 +179,7 @@ def test_the_second_answer_waits_for_the_first_ones_lock(stage: Stage, first: st
     thread = threading.Thread(target=second)
     with job_tx(stage.doors.db, job_id) as job:
         thread.start()
-        author = "ann" if first == "person" else comments.SYSTEM
+        author = "ann" if first == "person" else SYSTEM
         comments._store(job, "first", author, must_answer=True)
     thread.join(60)
     assert outcome == [False]

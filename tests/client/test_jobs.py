@@ -24,7 +24,7 @@ from sostenuto import (
     Unauthorized,
     WaitTimeout,
 )
-from storage.jobs import list_comments
+from storage.comments import list_comments
 from storage.models import TERMINAL_STATES
 from tests import factories
 from tests.client.conftest import Served

@@ -8,7 +8,8 @@ import pytest
 
 from jobs.states import State
 from jobs.submit import SubmitRequest, submit
-from storage.jobs import list_comments, list_events_of_kind
+from storage.comments import list_comments
+from storage.jobs import list_events_of_kind
 from storage.runs import list_runs
 from storage.summaries import list_summaries
 from tests.crash.bench import CrashBench, died_by_kill, mind

@@ -12,7 +12,7 @@ from jobs.reasons import Reason
 from jobs.states import State
 from jobs.submit import SubmitRequest, submit
 from jobs.views import list_children
-from storage.jobs import list_comments
+from storage.comments import list_comments
 from storage.models import jobs
 from tests import factories
 from tests.agent.stage import COMPLETE, PowerCut, Stage, call, calls, go

@@ -14,8 +14,8 @@ from jobs.lifecycle import Budget, pause, resume
 from jobs.reasons import Reason
 from jobs.states import Event, State
 from jobs.views import get_job, list_comments
+from storage.comments import answer_to
 from storage.engine import Database
-from storage.jobs import answer_to
 from storage.models import job_events
 from tests import factories
 from tests.factories import CALL, OWNER, commit, move, running_jobs

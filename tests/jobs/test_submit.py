@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import sqlalchemy as sa
@@ -189,7 +189,7 @@ def test_the_files_are_on_disk_before_the_row(
     seen = []
     insert = store.insert_job
 
-    def look_first(db: Database, values: dict[str, Any], *rest: Any, **more: Any) -> tuple[str, bool]:
+    def look_first(db: Database, values: dict[str, Any], *rest: Any, **more: Any) -> Any:
         folder = workspace_path(installation.settings.data_dir, values["id"])
         seen.append((folder / "input/a.txt").read_bytes())
         return insert(db, values, *rest, **more)
@@ -202,7 +202,7 @@ def test_the_files_are_on_disk_before_the_row(
 def test_a_commit_that_failed_leaves_no_folder(
     installation: Installation, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any, **_more: Any) -> tuple[str, bool]:
+    def fail(*_: Any, **_more: Any) -> NoReturn:
         raise DatabaseUnavailable("gone")
 
     monkeypatch.setattr(store, "insert_job", fail)
@@ -218,7 +218,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(
     """The row is there and a worker may have it already: without its folder the job could not run."""
     insert = store.insert_job
 
-    def lose_the_answer(*given: Any, **more: Any) -> tuple[str, bool]:
+    def lose_the_answer(*given: Any, **more: Any) -> NoReturn:
         insert(*given, **more)
         raise DatabaseUnavailable("the connection was cut")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from storage import live
+from storage.comments import list_comments
 from storage.engine import Database
-from storage.jobs import job_tx, list_comments
+from storage.jobs import job_tx
 from storage.models import live_replies, watches
 from storage.observing import progress_of
 from storage.runs import read_wishes

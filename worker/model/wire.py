@@ -9,6 +9,10 @@ from typing import Any
 from storage.text import valid_json
 from worker.model.types import ModelRequest
 
+_as_json = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":")
+).encode  # json.dumps makes a new one each time
+
 
 def mint_call_id() -> str:
     """A call id every endpoint takes: unique, 29 characters, never the model's own."""
@@ -39,4 +43,4 @@ def encode_request(request: ModelRequest) -> bytes:
 
 
 def _dump(payload: dict[str, Any]) -> bytes:
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+    return _as_json(payload).encode()

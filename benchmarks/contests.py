@@ -90,6 +90,8 @@ def running(bench: Bench) -> Iterator[list[Contestant]]:
             found.append(stack.enter_context(our_jobs(bench, "postgres")))
             found.append(stack.enter_context(our_jobs(bench, "sqlite", defaults=True)))
         for peer in PEERS if bench.peers_python else ():
+            if bench.sizes.few and peer.backend != "sqlite":
+                continue  # ours is not on it, either
             names = {KEEP_AS_MUCH: peer.name, KEEP_HALF: f"{peer.name}, each step once"}
             arguments = (bench.new_database(peer.backend), *peer.more)
             found += stack.enter_context(peers(bench, names, peer.module, arguments, peer.processes))

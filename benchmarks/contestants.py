@@ -63,23 +63,42 @@ class OurJobs:
 
 
 @dataclass
-class PeerJobs:
+class RunningPeer:
     """Another system, in interpreters of its own environment that share the jobs: see `benchmarks.peers.serving`."""
+
+    settings: str
+    processes: Sequence[subprocess.Popen[str]]
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.processes]
+
+    def begin(self, jobs: int, work: int | str) -> None:
+        """`work`: the steps of each job, or the name of its model."""
+        for at, process in enumerate(self.processes):
+            share = jobs // len(self.processes) + (at < jobs % len(self.processes))
+            _tell(process, {"jobs": share, "work": work})
+
+    def finish(self) -> None:
+        """Returns when all jobs have ended."""
+        for process in self.processes:
+            _hear(process)
+
+
+@dataclass
+class PeerJobs:
+    """Another system that keeps so much."""
 
     name: str
     settings: str
-    processes: Sequence[subprocess.Popen[str]]
+    peer: RunningPeer
     kept: int  # durable steps for each of ours
     servers: Sequence[int] = ()  # further processes of the system, whose CPU counts
 
     def run(self, jobs: int, steps: int) -> Round:
-        pids = [*self.servers, *(process.pid for process in self.processes)]
+        pids = [*self.servers, *self.peer.pids()]
         cpu, began = cpu_seconds(pids), time.monotonic()
-        for at, process in enumerate(self.processes):
-            share = jobs // len(self.processes) + (at < jobs % len(self.processes))
-            _tell(process, {"jobs": share, "steps": steps * self.kept})
-        for process in self.processes:
-            _hear(process)
+        self.peer.begin(jobs, steps * self.kept)
+        self.peer.finish()
         return Round(time.monotonic() - began, cpu_seconds(pids) - cpu)
 
 
@@ -105,7 +124,7 @@ class CeleryJobs:
         return Round(time.monotonic() - began, cpu_seconds([self.worker.pid]) - cpu)
 
 
-def _tell(process: subprocess.Popen[str], order: dict[str, int]) -> None:
+def _tell(process: subprocess.Popen[str], order: dict[str, int | str]) -> None:
     assert process.stdin is not None
     process.stdin.write(json.dumps(order) + "\n")
     process.stdin.flush()
@@ -159,27 +178,45 @@ def peers(
     *,
     servers: Sequence[int] = (),
 ) -> Iterator[list[Contestant]]:
-    """`module` of `benchmarks.peers` in the other systems' environment, once for each number of kept steps in `names`."""
-    python = bench.peers_python
-    assert python is not None
-    command = [str(python), "-m", f"benchmarks.peers.{module}", *arguments]
+    """The same running system once for each number of kept steps in `names`."""
+    with started(bench, module, arguments, processes) as peer:
+        yield [PeerJobs(name, peer.settings, peer, kept, servers) for kept, name in names.items()]
+
+
+def absent(bench: Bench, names: str) -> list[str]:
+    """A note where the other systems are not installed."""
+    return [] if bench.peers_python else [f"Not installed, so not measured: {names} ({bench.peers.name})."]
+
+
+@contextmanager
+def started(
+    bench: Bench,
+    module: str,
+    arguments: Sequence[str],
+    processes: int,
+    env: Mapping[str, str] | None = None,
+    *,
+    python: str | None = None,
+) -> Iterator[RunningPeer]:
+    """`module` of `benchmarks.peers`, once it is warm; without `python` in the other systems' environment."""
+    python = python or str(bench.peers_python)
+    command = [python, "-m", f"benchmarks.peers.{module}", *arguments]
     log = bench.new_folder("peer") / "errors.log"
-    started: list[subprocess.Popen[str]] = []
+    running: list[subprocess.Popen[str]] = []
     settings = ""
     with log.open("w") as errors, ExitStack() as stack:
         for _ in range(processes):  # one after another: the first makes the tables
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+                command, cwd=ROOT, env=environment(**(env or {})), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
             )  # fmt: skip
             stack.callback(process.wait)
             stack.callback(process.kill)
-            started.append(process)
+            running.append(process)
             try:
                 settings = _hear(process)["settings"]
             except AssertionError as error:
                 raise AssertionError(f"{module} does not start:\n{log.read_text()[-2000:]}") from error
-        settings += f", processes: {processes}"
-        yield [PeerJobs(name, settings, started, kept, servers) for kept, name in names.items()]
+        yield RunningPeer(f"{settings}, processes: {processes}", running)
 
 
 @contextmanager

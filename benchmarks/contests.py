@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from benchmarks.bench import BACKENDS, NAMES, Bench
-from benchmarks.contestants import Contestant, Round, bare_celery, our_jobs, peers
+from benchmarks.contestants import Contestant, Round, absent, bare_celery, our_jobs, peers
 from benchmarks.figures import Figure, Table, Target, compared
 
 LEAST_A_SECOND = 50.0
@@ -54,9 +54,7 @@ def contest(bench: Bench) -> list[Table]:
         short = rounds(bench, systems, bench.sizes.jobs, STEPS)
         alone = [it for it in systems if it.name != "Celery, a task a job" and "once" not in it.name]
         long = rounds(bench, alone, 1, bench.sizes.long_steps)
-    notes = [CPU, KEPT]
-    if bench.peers_python is None:
-        notes.append(f"Not installed, so not measured: DBOS, LangGraph ({bench.peers.name}).")
+    notes = [CPU, KEPT, *absent(bench, "DBOS, LangGraph")]
     return tables(bench, short, long, notes)
 
 

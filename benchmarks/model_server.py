@@ -122,6 +122,11 @@ class ModelServer:
         kill_tree(self.process)
 
     @property
+    def env(self) -> dict[str, str]:
+        """What a process needs to talk to it."""
+        return {"OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none"}
+
+    @property
     def url(self) -> str:
         return f"{self._address}/v1"
 

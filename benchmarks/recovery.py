@@ -28,7 +28,7 @@ def recovery(bench: Bench) -> Table:
     figures = []
     with closing(ModelServer(bench)) as model:
         env = {
-            "SOSTENUTO_MODEL": "1-0-1-held", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none",
+            "SOSTENUTO_MODEL": "1-0-1-held", **model.env,
             "SOSTENUTO_LEASE_SECONDS": str(lease), "SOSTENUTO_GRACE_SECONDS": "0.2", **LIKE_PEERS,
         }  # fmt: skip
         with ours(bench, "sqlite", env) as system:

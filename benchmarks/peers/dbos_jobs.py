@@ -24,7 +24,8 @@ def job(steps: int) -> str:
     return "done"
 
 
-def main(url: str, *, wal: bool) -> None:
+def launch(url: str, *, wal: bool) -> str:
+    """Starts DBOS in this process; says what of SQLite it runs with."""
     pragmas = ""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
@@ -35,13 +36,18 @@ def main(url: str, *, wal: bool) -> None:
             pragmas = f"journal_mode={journal}, synchronous={synchronous} (2 is FULL), "
     DBOS(config={"name": "bench", "system_database_url": url, "log_level": "ERROR"})
     DBOS.launch()
+    return pragmas
+
+
+def main(url: str, *, wal: bool) -> None:
+    pragmas = launch(url, wal=wal)
 
     def run(jobs: int, steps: int) -> None:
         handles = [DBOS.start_workflow(job, steps) for _ in range(jobs)]
         for handle in handles:
             assert handle.get_result() == "done"
 
-    serve(f"dbos {version('dbos')}, {pragmas}start_workflow, its defaults", run)
+    serve(f"dbos {version('dbos')}, {pragmas}start_workflow, its defaults", run, 2)
     DBOS.destroy()
 
 

@@ -64,7 +64,7 @@ def main(url: str) -> None:
                 done = graph.invoke({"messages": [], "left": steps}, config, durability="sync")
                 assert len(done["messages"]) == steps
 
-        serve(f"langgraph {version('langgraph')}, {settings}, durability=sync", run)
+        serve(f"langgraph {version('langgraph')}, {settings}, durability=sync", run, 2)
 
 
 if __name__ == "__main__":

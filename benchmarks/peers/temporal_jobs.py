@@ -12,7 +12,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from benchmarks.peers.serving import serve
+from benchmarks.peers.serving import serve_from_loop
 
 QUEUE = "bench"
 
@@ -35,7 +35,6 @@ class Job:
 
 async def main(address: str) -> None:
     client = await Client.connect(address)
-    loop = asyncio.get_running_loop()
 
     async def job(steps: int) -> None:
         done = await client.execute_workflow(Job.run, steps, id=uuid.uuid4().hex, task_queue=QUEUE)
@@ -44,11 +43,9 @@ async def main(address: str) -> None:
     async def jobs_at_once(jobs: int, steps: int) -> None:
         await asyncio.gather(*(job(steps) for _ in range(jobs)))
 
-    def run(jobs: int, steps: int) -> None:
-        asyncio.run_coroutine_threadsafe(jobs_at_once(jobs, steps), loop).result()
-
     async with Worker(client, task_queue=QUEUE, workflows=[Job], activities=[step]):
-        await asyncio.to_thread(serve, f"temporalio {version('temporalio')}, activities, its defaults", run)
+        settings = f"temporalio {version('temporalio')}, activities, its defaults"
+        await serve_from_loop(settings, jobs_at_once, 2)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.bench import ROOT
 from benchmarks.figures import Figure, Table, Target, compared, markdown
 
+AGENTS = {"Sostenuto", "agents that keep nothing"}
 SYSTEMS = {"Sostenuto, SQLite", "Celery, a task and a row a step"}
 
 
@@ -36,7 +37,11 @@ def test_every_measurement_runs_and_says_what_was_not_there(tmp_path: Path) -> N
         )
     short = tables["Jobs of 10 steps that do nothing, 2 at once"]
     assert {figure["name"] for figure in short["figures"]} == SYSTEMS
-    assert any("Not installed, so not measured: DBOS, LangGraph" in note for note in short["notes"])
+    (waits,) = (table for title, table in tables.items() if title.startswith("Waiting for models"))
+    assert {figure["name"].partition(":")[0] for figure in waits["figures"]} == AGENTS
+    latency = tables["From submit to the first model call, an idle system"]
+    for table, absent in ((short, "DBOS, LangGraph ("), (waits, "DBOS, LangGraph ("), (latency, "DBOS (")):
+        assert any(f"Not installed, so not measured: {absent}" in note for note in table["notes"])
     assert run["machine"]["cores"] >= 1
     assert run["quick"] is True
 

@@ -60,7 +60,7 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
     woken = None
     checkpoint.values = clean_json(checkpoint.values)  # in place: callers take over what the database holds
     cleaned = [_cleaned(message) for message in checkpoint.messages]  # here, where no lock is held yet
-    with db.write() as conn:
+    with db.write(together=True) as conn:
         row = _update_job(db, conn, run, checkpoint)
         now = row.updated_at
         written = _append_messages(conn, run, cleaned, row, now)

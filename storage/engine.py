@@ -1,6 +1,6 @@
 """The database: one engine over SQLite (WAL) or Postgres (psycopg 3), with explicit reads and writes.
 
-SQLite: every write transaction is BEGIN IMMEDIATE and passes a FIFO gate of this process, so that threads are
+SQLite: every write transaction is BEGIN IMMEDIATE and goes through this process's one writer, so that threads are
 served in order instead of racing for the file lock (a deferred BEGIN that upgrades later loses updates or fails
 at once). Reads are plain BEGIN: in WAL they block nobody.
 """
@@ -11,14 +11,11 @@ import json
 import os
 import select
 import sqlite3
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
@@ -39,6 +36,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from storage.errors import DatabaseUnavailable, DiskFull, StorageError
 from storage.prepared import raise_driver_error
 from storage.records import StateHooks
+from storage.sqlite_writer import SqliteWriter
 
 SQLITE_POOL = 4
 POSTGRES_POOL = 16
@@ -72,34 +70,6 @@ def _sqlite_clock(_element: wall_clock, _compiler: object, **_: object) -> str:
     return "sostenuto_now()"
 
 
-class FifoGate:
-    """A lock that serves its waiters in the order of their arrival."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._waiters: deque[threading.Lock] = deque()
-        self._held = False
-
-    def __enter__(self) -> None:
-        with self._mutex:
-            if not self._held:
-                self._held = True
-                return
-            ticket = threading.Lock()
-            ticket.acquire()
-            self._waiters.append(ticket)
-        ticket.acquire()  # released by the holder before us: the gate is ours, still held
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._mutex:
-            if self._waiters:
-                self._waiters.popleft().release()
-            else:
-                self._held = False
-
-
 class Database:
     """Connections to one database. Make it in the process that uses it: it must not cross a fork."""
 
@@ -109,10 +79,9 @@ class Database:
         self.hooks: StateHooks | None = None  # set where an installation has some configured
         self.final_summaries = True  # a job that ends owes one
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self._gate = FifoGate()
         self.engine = self._make_engine(pooled=True)
         self._lone_engine: Engine | None = None
-        self._writer: Connection | None = None  # SQLite: all writes of this process, one after the other
+        self._writer = SqliteWriter(partial(_writing_connection, self.engine))  # of SQLite alone
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -130,18 +99,18 @@ class Database:
                 yield conn
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, together: bool = False) -> Iterator[Connection]:
         """A write transaction: committed at the end of the block, rolled back on any error.
+
+        `together`: short and frequent; on SQLite it may share its commit with others (see `SqliteWriter.write`).
 
         Raises DatabaseUnavailable or DiskFull. A DatabaseUnavailable raised while committing leaves open whether
         the commit happened: the caller re-reads instead of repeating.
         """
         with _translated(self.url):
             if self.is_sqlite:
-                with self._gate:
-                    conn = self._kept_writer()
-                    with conn.begin():
-                        yield conn
+                with self._writer.write(together=together) as conn:
+                    yield conn
             else:
                 with self.engine.begin() as conn:
                     yield conn
@@ -153,7 +122,7 @@ class Database:
             self._lone_engine = self._make_engine(pooled=False)
         with _translated(self.url):
             if self.is_sqlite:
-                with self._begin_immediate(self._lone_engine) as conn:
+                with _begin_immediate(self._lone_engine) as conn:
                     yield conn
             else:
                 with self._lone_engine.begin() as conn:
@@ -173,7 +142,7 @@ class Database:
         engine = self._make_engine(pooled=False)
         sa.event.listen(engine, "connect", _foreign_keys_off)
         try:
-            with _translated(self.url), self._gate, self._begin_immediate(engine) as conn:
+            with _translated(self.url), self._writer.alone(), _begin_immediate(engine) as conn:
                 yield conn
                 broken = conn.exec_driver_sql("PRAGMA foreign_key_check").all()
                 if broken:
@@ -190,17 +159,14 @@ class Database:
         if self.is_sqlite:
             sa.event.remove(engine, "begin", _begin_sqlite)
         try:
-            with _translated(self.url), self._gate, engine.connect() as conn:
+            with _translated(self.url), self._writer.alone(), engine.connect() as conn:
                 yield conn if self.is_sqlite else conn.execution_options(isolation_level="AUTOCOMMIT")
         finally:
             engine.dispose()
 
     def close(self) -> None:
         """Closes every connection. The database may be used again afterwards."""
-        with self._gate:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+        self._writer.close()
         self.engine.dispose()
         if self._lone_engine is not None:
             self._lone_engine.dispose()
@@ -210,19 +176,7 @@ class Database:
         """How many connections are in use by somebody now, heartbeats' own not counted."""
         pool = self.engine.pool
         assert isinstance(pool, sa.QueuePool)
-        idle = self._writer is not None and not self._writer.in_transaction()
-        return pool.checkedout() - idle
-
-    def _kept_writer(self) -> Connection:
-        """The connection of all writes. Whoever calls this holds the gate."""
-        if self._writer is None:
-            self._writer = self.engine.connect().execution_options(sostenuto_write=True)
-        return self._writer
-
-    @contextmanager
-    def _begin_immediate(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect().execution_options(sostenuto_write=True) as conn, conn.begin():
-            yield conn
+        return pool.checkedout() - self._writer.is_idle
 
     def _make_engine(self, *, pooled: bool) -> Engine:
         if self.is_sqlite:
@@ -268,6 +222,16 @@ class Database:
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
+
+
+def _writing_connection(engine: Engine) -> Connection:
+    return engine.connect().execution_options(sostenuto_write=True)
+
+
+@contextmanager
+def _begin_immediate(engine: Engine) -> Iterator[Connection]:
+    with _writing_connection(engine) as conn, conn.begin():
+        yield conn
 
 
 def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:

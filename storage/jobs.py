@@ -56,7 +56,7 @@ def insert_job(
     Raises TooManyQueued where `room` has none left.
     """
     values = clean_json_values(values)
-    with db.write() as conn:
+    with db.write(together=True) as conn:
         if room is not None:
             one_at_a_time(db, conn)
         key = values.get("idempotency_key")

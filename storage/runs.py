@@ -53,7 +53,7 @@ def claim_best(db: Database, claim: Claim, hint: str | None) -> dict[str, Any] |
 
 
 def _claim(db: Database, claim: Claim, hint: str | None) -> tuple[dict[str, Any] | None, bool]:
-    with db.write() as conn:
+    with db.write(together=True) as conn:
         chosen, again = _choose(db, conn, claim, hint)
         if chosen is None:
             return None, again

@@ -17,11 +17,12 @@ import pytest
 import sqlalchemy as sa
 
 from storage import engine
-from storage.engine import Database, FifoGate, wall_clock
+from storage.engine import Database, wall_clock
 from storage.errors import DatabaseUnavailable, DiskFull, StorageError
 from storage.jobs import job_tx
 from storage.migrate import upgrade
 from storage.models import jobs
+from storage.sqlite_writer import FifoGate
 from tests import factories
 from tests.servers.postgres import PostgresServer
 from tests.servers.session import ServerSession

@@ -40,6 +40,21 @@ MUTANTS = (
         "",
         ("tests/storage/test_live.py::test_a_commit_ends_it_even_where_nobody_deletes_it",),
     ),
+    # --- a commit that several writes share ---
+    Mutant(
+        "nobody returns before the shared commit",
+        "storage/sqlite_writer.py",
+        "        batch.wait()\n",
+        "",
+        ("tests/storage/test_sqlite_writer.py::test_a_commit_that_fails_is_told_to_all_and_keeps_nothing",),
+    ),
+    Mutant(
+        "a failed write leaves the shared commit",
+        "storage/sqlite_writer.py",
+        '            batch.driver.execute("ROLLBACK TO one_write")\n',
+        "",
+        ("tests/storage/test_sqlite_writer.py::test_one_that_fails_takes_nobody_along",),
+    ),
     # --- the fence: a run that lost its job writes nothing ---
     Mutant(
         "fence of a checkpoint",

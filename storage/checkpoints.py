@@ -96,7 +96,7 @@ def commit_if_run_owns(db: Database, run: RunRef, checkpoint: Checkpoint) -> Com
         pause_requested=row.pause_requested,
         cancel_requested=row.cancel_requested,
         children_total=row.children_total,
-        limits={column.name: getattr(row, column.name) for column in LIMITS},
+        limits={name: getattr(row, name) for name in LIMITS},
         woken_parent=woken,
     )
 

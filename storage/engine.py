@@ -225,7 +225,11 @@ class Database:
 
 
 def _writing_connection(engine: Engine) -> Connection:
-    return engine.connect().execution_options(sostenuto_write=True)
+    """On which a transaction begins by waiting for the file's lock, and then waits for nothing more."""
+    conn = engine.connect().execution_options(sostenuto_write=True)
+    driver: Any = conn.connection.driver_connection
+    driver.execute("PRAGMA busy_timeout=0")
+    return conn
 
 
 @contextmanager
@@ -286,20 +290,16 @@ def _take_write_lock(driver: sqlite3.Connection) -> None:
     SQLite's own waits grow to 100 ms, while a commit of ours takes less than one: a process that comes back so seldom
     finds the lock taken again by another, which never had to wait, and its agents stand still.
     """
-    driver.execute("PRAGMA busy_timeout=0")
-    try:
-        began = time.monotonic()
-        while True:
-            try:
-                driver.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                waited = time.monotonic() - began
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > BUSY_TIMEOUT_SECONDS:
-                    raise
-                time.sleep(SHORTEST_WAIT if waited < EAGER_SECONDS else LONGEST_WAIT)
-    finally:
-        driver.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    began = time.monotonic()
+    while True:
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            waited = time.monotonic() - began
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > BUSY_TIMEOUT_SECONDS:
+                raise
+            time.sleep(SHORTEST_WAIT if waited < EAGER_SECONDS else LONGEST_WAIT)
 
 
 def _parse_url(url: str) -> URL:

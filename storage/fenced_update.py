@@ -22,7 +22,7 @@ from storage.prepared import Prepared
 from storage.records import Checkpoint, RunRef
 from storage.text import clean_json
 
-LIMITS = (jobs.c.max_steps, jobs.c.max_tokens, jobs.c.max_cost, jobs.c.max_seconds)
+LIMITS = ("max_steps", "max_tokens", "max_cost", "max_seconds")
 _SPENDING = ("steps", "prompt_tokens", "completion_tokens", "cost", "active_seconds")
 _RETURNED = (
     jobs.c.visit,
@@ -36,7 +36,7 @@ _RETURNED = (
     jobs.c.parent_id,
     jobs.c.children_total,
     jobs.c.steps,
-    *LIMITS,
+    *(jobs.c[name] for name in LIMITS),
 )
 
 

@@ -98,7 +98,10 @@ class Prepared:
             name: (bound.value, bound.type.dialect_impl(dialect).bind_processor(dialect))
             for bound, name in made.bind_names.items()
         }
-        compiled = _Compiled(str(made), made.positiontup, inputs)
+        order = made.positiontup or list(inputs)
+        compiled = _Compiled(
+            str(made), made.positiontup is not None, [(name, *inputs[name]) for name in order]
+        )
         self._compiled[dialect.name] = compiled
         return compiled
 
@@ -106,18 +109,20 @@ class Prepared:
 @dataclass(slots=True)
 class _Compiled:
     text: str
-    positions: Sequence[str] | None  # of the driver's parameters, where it takes them by position
-    inputs: Mapping[
-        str, tuple[Any, Convert | None]
-    ]  # the value that the statement itself holds; its conversion
+    by_position: bool  # how the driver takes its parameters
+    inputs: Sequence[
+        tuple[str, Any, Convert | None]
+    ]  # name, the value that the statement itself holds, conversion
     results: Sequence[tuple[int, Convert]] | None = None  # by position; known once there was an answer
 
     def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
-        given = {}
-        for name, (own, convert) in self.inputs.items():
-            value = values.get(name, own)
-            given[name] = value if convert is None else convert(value)
-        return given if self.positions is None else tuple([given[name] for name in self.positions])
+        given = [
+            values.get(name, own) if convert is None else convert(values.get(name, own))
+            for name, own, convert in self.inputs
+        ]
+        if self.by_position:
+            return tuple(given)
+        return {name: value for (name, _, _), value in zip(self.inputs, given, strict=True)}
 
     def converted(self, row: Sequence[Any]) -> Sequence[Any]:
         if not self.results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 from storage.masking import mask
 
 NUL_SYMBOL = "\u2400"  # ␀: Postgres refuses NUL in text, and a reader should still see that it was there
+_as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -34,14 +36,26 @@ def valid_text(text: str) -> str:
 def clean_json(value: Any) -> Any:
     """`value` (what json.loads gives) with every string in it cleaned, keys included. Other values pass.
 
-    NaN and infinities, which Python reads and JSON has not, become null, as in JavaScript.
+    NaN and infinities, which Python reads and JSON has not, become null, as in JavaScript. A clean value is returned as
+    it is.
     """
-    return _with_texts(value, clean_text)
+    return value if _is_clean(value) else _with_texts(value, clean_text)
 
 
 def valid_json(value: Any) -> Any:
     """`value` as `clean_json` has it, its strings made valid and nothing masked."""
     return _with_texts(value, valid_text)
+
+
+def _is_clean(value: Any) -> bool:
+    """False where it cannot be told at a glance. Written as JSON a value is looked through at once, not text by text."""
+    if not isinstance(value, dict | list):
+        return value is None
+    try:
+        text = _as_json(value)
+    except (TypeError, ValueError, RecursionError):  # no JSON, or not a finite number
+        return False
+    return "\\u0000" not in text and clean_text(text) is text
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:

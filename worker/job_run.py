@@ -41,6 +41,7 @@ class JobRun:
         self.process = process
         self.live = live
         self.row = row  # the job's columns, kept current by `commit`
+        self.workspace: Path = workspace_path(process.settings.data_dir, row["id"])
         process.models.memory.refresh()
         self.instruction, frozen = job_store.get_inputs(process.db, row["id"])
         self.piece: Piece = thaw(frozen)
@@ -71,10 +72,6 @@ class JobRun:
     @property
     def job_id(self) -> str:
         return self.live.ref.job_id
-
-    @property
-    def workspace(self) -> Path:
-        return workspace_path(self.process.settings.data_dir, self.job_id)
 
     @property
     def movement(self) -> Movement:

@@ -104,8 +104,9 @@ def create_workspace(
         for folder in FOLDERS:
             (partial / folder).mkdir(parents=True)
         _copy_inputs(partial, inputs, limits or Limits())
-        for folder, _, _ in os.walk(partial):
-            _fsync_folder(Path(folder))
+        for folder, folders, files in os.walk(partial):
+            if folders or files:  # an empty one is all in its parent
+                _fsync_folder(Path(folder))
         if final.exists():
             raise FileRejected(f"job {job_id} has a workspace already")
         keep_start(data_dir, job_id, partial)

@@ -195,6 +195,7 @@ class Database:
             self.url,
             pool_size=POSTGRES_POOL if pooled else 1,
             max_overflow=0,
+            pool_use_lifo=True,  # the one used last has its statements prepared
             json_serializer=_dump_json,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,

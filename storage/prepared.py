@@ -83,7 +83,10 @@ class Prepared:
         driver: Any = conn.connection.driver_connection
         given = compiled.parameters(values)
         try:
-            cursor = driver.execute(compiled.text, given)
+            if compiled.by_position:
+                cursor = driver.execute(compiled.text, given)
+            else:  # psycopg: planned once for a connection, not only from the sixth time on
+                cursor = driver.execute(compiled.text, given, prepare=True)
         except conn.dialect.loaded_dbapi.Error as error:
             raise_driver_error(conn, error, compiled.text)
         for observe in observers:

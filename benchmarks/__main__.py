@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.bench import FULL, QUICK, Bench, open_bench
+from benchmarks.bench import FULL, QUICK, Bench, NotInstalled, open_bench
 from benchmarks.compaction import compaction
 from benchmarks.contests import contest
 from benchmarks.figures import Table, markdown
 from benchmarks.floors import floors
+from benchmarks.instructions import instructions
 from benchmarks.latency import latency
 from benchmarks.recovery import recovery
 from benchmarks.steps import step_cost
-from benchmarks.temporal import NotInstalled, temporal
+from benchmarks.temporal import temporal
 from benchmarks.views import views
 from benchmarks.waiting import waiting
 
@@ -42,7 +43,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "compaction": compaction,
     "pages": views,
 }
-APART: dict[str, Measurement] = {"temporal": temporal}  # only when asked for
+APART: dict[str, Measurement] = {"temporal": temporal, "instructions": instructions}  # only when asked for
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,6 +21,10 @@ BACKENDS = ("sqlite", "postgres")
 NAMES = {"sqlite": "SQLite", "postgres": "Postgres"}
 
 
+class NotInstalled(Exception):
+    """What is to be measured is not here; its text says how to get it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How much is measured: enough to trust, or just enough to see that everything works."""

@@ -19,7 +19,7 @@ from benchmarks.processes import cpu_seconds, environment
 from jobs.views import list_jobs
 from tests.servers.processes import kill_tree
 
-SLOTS = 8  # agents at once in a process
+SLOTS = 16  # agents at once in a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,10 @@ def our_jobs(bench: Bench, backend: str, *, defaults: bool = False) -> Iterator[
 
 
 def scripted_steps(folder: Path, steps: int) -> Path:
-    """A model's script: a tool call that does next to nothing in each step, the end in the last."""
+    """A model's script: a tool call that looks nothing up in each step, the end in the last."""
     file = folder / f"{steps}.yaml"
     if not file.exists():
-        replies = [f"calls: [{{read_comments: {{first: {step}}}}}]" for step in range(1, steps)]
+        replies = [f"calls: [{{recall: {{before: {step}}}}}]" for step in range(1, steps)]
         replies.append("transition: {next_step: COMPLETE, summary: done}")
         file.write_text("\n".join(["movements:", "  work:", *(f"    - {reply}" for reply in replies)]))
     return file

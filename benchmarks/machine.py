@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "system": platform.platform(),
         "filesystem": _filesystem(folder),
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()} of {sys.base_prefix}",  # builds differ by a quarter
         "sqlite": sqlite3.sqlite_version,
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
     }

@@ -78,7 +78,7 @@ class Model:
 
 def _call(taken: int, steps: int) -> dict[str, Any]:
     if taken + 1 < steps:
-        function = {"name": "read_comments", "arguments": json.dumps({"first": taken + 1})}
+        function = {"name": "recall", "arguments": json.dumps({"before": taken + 1})}
     else:
         function = {"name": "transition", "arguments": '{"next_step": "COMPLETE", "summary": "done"}'}
     return {"index": 0, "id": f"call_{time.time_ns()}", "type": "function", "function": function}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.bench import Bench
+from benchmarks.bench import Bench, NotInstalled
 from benchmarks.contestants import our_jobs, peers
 from benchmarks.contests import KEEP_AS_MUCH, KEEP_HALF, STEPS, rounds, tables
 from benchmarks.figures import Table
@@ -21,10 +21,6 @@ NAME = "Temporal, dev server on SQLite"
 MISSING = (
     "there is no temporal: run `make bench-temporal`, or name the program in TEMPORAL, or put it on PATH"
 )
-
-
-class NotInstalled(Exception):
-    """What is to be measured is not here; its text says how to get it."""
 
 
 def temporal(bench: Bench) -> list[Table]:

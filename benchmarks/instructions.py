@@ -37,11 +37,12 @@ def instructions(bench: Bench) -> Table:
     figures = []
     for backend in BACKENDS[: 1 if bench.sizes.few else None]:
         more = 1 if bench.sizes.few else MORE
-        _work_apart(bench, backend, (1, 1), [])  # leaves the bytecode of all that is imported
-        runs = ((WARM, WARM), (WARM + more, WARM), (WARM + more, WARM + more))
+        runs = ((1, 1), (WARM, WARM), (WARM + more, WARM), (WARM + more, WARM + more))
+        first, *counted = [_command(bench, backend, jobs) for jobs in runs]
+        _run(first)  # leaves the bytecode of all that is imported
         callgrind = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null"]
         with ThreadPoolExecutor() as pool:
-            told = pool.map(lambda jobs: _work_apart(bench, backend, jobs, callgrind), runs)  # noqa: B023 - ended here
+            told = pool.map(_run, [callgrind + command for command in counted])
         least, submitted, all_run = (int(re.findall(r"Collected : (\d+)", text)[-1]) for text in told)
         for what, count in (("to submit", submitted - least), ("to run", all_run - submitted)):
             figures.append(Figure(f"{NAMES[backend]}: {what} it", "M", [count / more / 1e6]))
@@ -49,10 +50,14 @@ def instructions(bench: Bench) -> Table:
     return Table(f"Instructions for a job of {STEPS} steps that do nothing (callgrind)", figures, [note])
 
 
-def _work_apart(bench: Bench, backend: str, jobs: tuple[int, int], under: list[str]) -> str:
-    """What a process that submits and runs so many jobs writes to its standard error; `under` the given command."""
-    where = [str(bench.new_folder("counted")), bench.new_database(backend, migrated=True)]
-    command = [*under, sys.executable, "-m", "benchmarks.instructions", *where, *map(str, jobs)]
+def _command(bench: Bench, backend: str, jobs: tuple[int, int]) -> list[str]:
+    """Of a process that submits and runs so many jobs on a database of its own."""
+    where = str(bench.new_folder("counted")), bench.new_database(backend, migrated=True)
+    return [sys.executable, "-m", "benchmarks.instructions", *where, *map(str, jobs)]
+
+
+def _run(command: list[str]) -> str:
+    """What it writes to its standard error."""
     env = environment(PYTHONHASHSEED="0")
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -86,7 +86,7 @@ soak: .venv/.requirements-dev.txt.stamp ## steady load for HOURS: memory, thread
 mutants: .venv/.requirements-dev.txt.stamp ## take each guard away in a copy of the tree and see its test turn red
 	@$(RUN) tests.mutants $(ARGS)
 
-bench: .venv/.requirements-dev.txt.stamp .venv-peers/.stamp ## what it costs, beside DBOS, LangGraph and bare Celery: tables, and JSON in benchmarks/results/ (ten minutes)
+bench: .venv/.requirements-dev.txt.stamp .venv-peers/.stamp ## what it costs, beside DBOS, LangGraph and bare Celery: tables, and JSON in benchmarks/results/ (a quarter of an hour)
 	@$(RUN) benchmarks $(ARGS)
 
 bench-temporal: .venv/.requirements-dev.txt.stamp .venv-peers/.stamp ## the same jobs on Temporal's development server (or the one that TEMPORAL names)

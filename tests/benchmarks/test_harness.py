@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.bench import ROOT
 from benchmarks.figures import Figure, Table, Target, compared, markdown
+from benchmarks.processes import environment
+from storage.engine import Database
+from storage.migrate import upgrade
+from storage.models import jobs
 
 AGENTS = {"Sostenuto", "agents that keep nothing"}
 SYSTEMS = {"Sostenuto, SQLite", "Celery, a task and a row a step"}
@@ -55,6 +60,19 @@ def test_what_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=nowhere, check=False)
     assert done.returncode == 2, done.stderr
     assert "make bench-temporal" in done.stderr
+
+
+def test_the_work_whose_instructions_are_counted(tmp_path: Path) -> None:
+    """As callgrind is given it: all jobs are submitted, so many of them run to their end."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    database = Database(url)
+    upgrade(database)
+    command = [sys.executable, "-m", "benchmarks.instructions", str(tmp_path), url, "3", "2"]
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True)
+    with database.read() as conn:
+        states = sorted(conn.execute(sa.select(jobs.c.state)).scalars())
+    database.close()
+    assert states == ["queued", "succeeded", "succeeded"]
 
 
 @pytest.mark.parametrize(("limit", "word"), [(2.0, "reached"), (1.9, "missed")])

@@ -19,7 +19,7 @@ from benchmarks.processes import cpu_seconds, environment
 from jobs.views import list_jobs
 from tests.servers.processes import kill_tree
 
-SLOTS = 16  # agents at once in a process
+SLOTS = 8  # agents at once in a process
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def choose(conn: Connection, wanted: Wanted) -> Any | None:
     while (level := _one(conn, _DUE_LEVEL, wanted, p_below=below).level) is not None:  # type: ignore[union-attr]  # a maximum is always one row
         best = _of_level(conn, wanted, level)
         if best is not None:
-            return _hinted(conn, wanted, best) or best
+            return best
         below = level  # others are claiming all that is due of it
     return None
 
@@ -79,28 +79,25 @@ def _of_owner(conn: Connection, wanted: Wanted, level: int, owner: str) -> Any |
     tried: set[str] = set()
     user = None
     while (found := _one(conn, _NEXT_USER, wanted, **given, p_user=user)) is not None:
-        if not wanted.locking:
-            return found
         user = found.user_key
         if user in tried:
             return None
-        best = _one(conn, _LOCKED_FIRST, wanted, **given, p_user=user)
+        best = _of_user(conn, wanted, found)
         if best is not None:
             return best
         tried.add(user)
     return None
 
 
-def _hinted(conn: Connection, wanted: Wanted, best: Any) -> Any | None:
-    if wanted.hint is None or wanted.hint == best.id:
-        return None
-    given = {
-        "p_priority": best.priority,
-        "p_owner": best.owner,
-        "p_user": best.user_key,
-        "p_job": wanted.hint,
-    }
-    return _one(conn, _HINTED, wanted, **given)
+def _of_user(conn: Connection, wanted: Wanted, first: Any) -> Any | None:
+    """The hinted job of this line, else its first. No more than that one is locked: another claim, whose hint a locked
+    job was, would find nothing, and nobody would be told of that job again."""
+    given = {"p_priority": first.priority, "p_owner": first.owner, "p_user": first.user_key}
+    if wanted.hint not in (None, first.id):
+        hinted = _one(conn, _HINTED, wanted, **given, p_job=wanted.hint)
+        if hinted is not None:
+            return hinted
+    return _one(conn, _LOCKED_FIRST, wanted, **given) if wanted.locking else first
 
 
 def _one(conn: Connection, statement: Prepared, wanted: Wanted, **more: Any) -> Any | None:

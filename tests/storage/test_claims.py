@@ -12,6 +12,8 @@ import sqlalchemy as sa
 
 from benchmarks.database_work import DatabaseWork
 from jobs.states import Event, State
+from jobs.wakeups import AGENT_QUEUE
+from storage.choosing import Wanted, choose
 from storage.engine import Database, wall_clock
 from storage.errors import LeaseLost
 from storage.jobs import job_tx
@@ -175,6 +177,19 @@ def test_a_claim_waits_for_nobody_on_postgres(db: Database) -> None:
         assert _claimed(db, held) == free
         assert _claimed(db, held) is None
     assert _claimed(db) == held
+
+
+def test_a_claim_locks_no_other_job_than_the_one_it_takes(db: Database) -> None:
+    """Two workers, each told of the other's best: one found nothing, and its job waited for the next sweep."""
+    first, second = (factories.make_job(db) for _ in range(2))
+    if db.is_sqlite:
+        assert [_claimed(db, second), _claimed(db, first)] == [second, first]
+        return
+    with db.write() as conn:
+        taken = choose(conn, Wanted(State.QUEUED, AGENT_QUEUE, None, hint=second, locking=True))
+        assert taken is not None
+        assert taken.id == second
+        assert _claimed(db, first) == first
 
 
 # --- by an index ---

@@ -87,9 +87,7 @@ class _Batch:
         self.error = error
         with contextlib.suppress(Exception):
             self.transaction.rollback()
-            if (
-                self.driver.in_transaction
-            ):  # after a commit that failed: often, but not always, SQLite undid it itself
+            if self.driver.in_transaction:  # after a failed commit SQLite has often, not always, undone it itself
                 self.driver.rollback()
         self._ended.set()
 

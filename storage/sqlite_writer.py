@@ -87,7 +87,9 @@ class _Batch:
         self.error = error
         with contextlib.suppress(Exception):
             self.transaction.rollback()
-            if self.driver.in_transaction:  # after a failed commit SQLite has often, not always, undone it itself
+            if (
+                self.driver.in_transaction
+            ):  # after a failed commit SQLite has often, not always, undone it itself
                 self.driver.rollback()
         self._ended.set()
 

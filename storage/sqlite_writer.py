@@ -87,9 +87,7 @@ class _Batch:
         self.error = error
         with contextlib.suppress(Exception):
             self.transaction.rollback()
-            if (
-                self.driver.in_transaction
-            ):  # after a failed commit SQLite has often, not always, undone it itself
+            if self.driver.in_transaction:  # a commit that failed may have undone it, or not
                 self.driver.rollback()
         self._ended.set()
 

@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy.engine import Connection, Transaction
 
 MOST_TOGETHER = 16
+LOOK_SECONDS = 1.0  # after which a write that is not committed looks whether somebody is at it
 LONGEST_TOGETHER = 0.005  # seconds: other processes, and heartbeats, wait for the file's lock so long
 
 
@@ -38,21 +39,35 @@ class FifoGate:
             ticket = threading.Lock()
             ticket.acquire()
             self._waiters.append(ticket)
-        ticket.acquire()  # released by the holder before us: the gate is ours, still held
+        try:
+            ticket.acquire()  # released by the holder before us: the gate is ours, still held
+        except BaseException:  # interrupted: those behind us must not wait for us
+            self._withdraw(ticket)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._hand_on()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is next."""
+        return bool(self._waiters)
+
+    def _hand_on(self) -> None:
         with self._mutex:
             if self._waiters:
                 self._waiters.popleft().release()
             else:
                 self._held = False
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody is next. Whoever waits goes through: nobody gives up."""
-        return bool(self._waiters)
+    def _withdraw(self, ticket: threading.Lock) -> None:
+        with self._mutex:
+            if ticket in self._waiters:
+                self._waiters.remove(ticket)
+                return
+        self._hand_on()  # it was ours by then
 
 
 class _Batch:
@@ -63,8 +78,8 @@ class _Batch:
         self.transaction: Transaction = connection.begin()
         self.writes = 0  # that are in it
         self.error: BaseException | None = None
+        self.ended = threading.Event()
         self._began = time.monotonic()
-        self._ended = threading.Event()
 
     @property
     def driver(self) -> Any:
@@ -75,12 +90,12 @@ class _Batch:
         return self.writes < MOST_TOGETHER and time.monotonic() - self._began < LONGEST_TOGETHER
 
     def commit(self) -> None:
-        """Raises nothing: all its writers hear of an error by `wait`."""
+        """Raises nothing: all its writers are told of an error."""
         try:
             self.transaction.commit()
         except BaseException as error:  # noqa: BLE001 - told to each of them
             self.fail(error)
-        self._ended.set()
+        self.ended.set()
 
     def fail(self, error: BaseException) -> None:
         """Undoes all of it."""
@@ -89,13 +104,7 @@ class _Batch:
             self.transaction.rollback()
             if self.driver.in_transaction:  # a commit that failed may have undone it, or not
                 self.driver.rollback()
-        self._ended.set()
-
-    def wait(self) -> None:
-        """Returns when it is committed; raises what its commit raised."""
-        self._ended.wait()
-        if self.error is not None:
-            raise self.error
+        self.ended.set()
 
 
 class SqliteWriter:
@@ -120,12 +129,12 @@ class SqliteWriter:
                 yield batch.connection
                 if batch.writes:
                     batch.driver.execute("RELEASE one_write")
+                batch.writes += 1
+                self._leave(batch, together=together)
             except BaseException as error:
                 self._undo(batch, error)
                 raise
-            batch.writes += 1
-            self._leave(batch, together=together)
-        batch.wait()
+        self._wait(batch)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -161,6 +170,15 @@ class SqliteWriter:
             batch.fail(error)
             raise
         return batch
+
+    def _wait(self, batch: _Batch) -> None:
+        """Returns when it is committed; raises what its commit raised."""
+        while not batch.ended.wait(LOOK_SECONDS):
+            with self._gate:  # whoever was next may have been interrupted
+                if self._open is batch:
+                    self._commit_open()
+        if batch.error is not None:
+            raise batch.error
 
     def _leave(self, batch: _Batch, *, together: bool) -> None:
         if together and self._gate.is_awaited and batch.may_grow:

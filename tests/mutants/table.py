@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "nobody returns before the shared commit",
         "storage/sqlite_writer.py",
-        "        batch.wait()\n",
+        "        self._wait(batch)\n",
         "",
         ("tests/storage/test_sqlite_writer.py::test_a_commit_that_fails_is_told_to_all_and_keeps_nothing",),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,6 +15,7 @@ from sqlalchemy.engine import Connection
 from storage import sqlite_writer
 from storage.engine import Database
 from storage.errors import StorageError
+from storage.sqlite_writer import FifoGate
 from tests.waiting import wait_until
 
 Body = Callable[[Connection], object]
@@ -184,6 +186,59 @@ def test_a_write_of_its_own_shares_with_nobody(db: Database, commits: list[str])
     assert write_at_once(db, [add(number) for number in range(COUNT)], alone=frozenset({2})) == [None] * COUNT
     assert len(commits) == 3  # those before it, it, those after it
     assert kept(db) == list(range(COUNT))
+
+
+def test_one_that_is_interrupted_while_it_waits_holds_up_nobody(db: Database) -> None:
+    """Ctrl-C, in the main thread of a program that writes from other threads, too."""
+    me = threading.get_ident()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def write_first() -> None:
+        with db.write(together=True) as conn:
+            begun.set()
+            assert go_on.wait(30)
+            add(1)(conn)
+
+    def interrupt() -> None:
+        wait_until(lambda: db._writer._gate.is_awaited, reason="it waits")
+        signal.pthread_kill(me, signal.SIGINT)
+
+    threads = [threading.Thread(target=write_first), threading.Thread(target=interrupt)]
+    threads[0].start()
+    assert begun.wait(30)
+    threads[1].start()
+    with pytest.raises(KeyboardInterrupt), db.write(together=True):
+        pass
+    assert not db._writer._gate.is_awaited
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    with db.write(together=True) as conn:
+        add(2)(conn)
+    assert kept(db) == [1, 2]
+
+
+def test_an_interrupt_that_comes_with_the_gate_hands_it_on() -> None:
+    gate = FifoGate()
+    with gate:
+        pass
+    gate.__enter__()
+    gate._withdraw(threading.Lock())  # not among those who wait: the gate was its own
+    with gate:
+        pass
+
+
+def test_what_nobody_goes_on_with_is_committed_by_those_who_wait_for_it(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was next was interrupted just then."""
+    monkeypatch.setattr(sqlite_writer, "LOOK_SECONDS", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(FifoGate, "is_awaited", True)
+        with db.write(together=True) as conn:
+            add(1)(conn)
+    assert kept(db) == [1]
 
 
 def test_a_migration_waits_for_those_that_are_under_way(db: Database) -> None:

@@ -70,6 +70,13 @@ def job_row(state: str = State.QUEUED, **changes: Any) -> dict[str, Any]:
     return row | changes
 
 
+def submitted_row(**changes: Any) -> dict[str, Any]:
+    """The same of a queued job as a submitter gives them: plain values, the times left to the database."""
+    return {
+        name: value for name, value in job_row(**changes).items() if not isinstance(value, sa.ClauseElement)
+    }
+
+
 def make_job(db: Database, state: str = State.QUEUED, **changes: Any) -> str:
     """Inserts a job in `state`, with its inputs, its first history row and, where it is leased, its run."""
     return make_jobs(db, 1, state, **changes)[0]

@@ -163,7 +163,7 @@ def test_a_child_is_begun_while_another_ends(installation: Installation, second:
     for _ in range(ROUNDS // 6):
         [parent] = factories.running_jobs(db, 1, children_open=1, children_total=1)
         [child] = factories.running_jobs(db, 1, parent_id=parent.job_id)
-        row = factories.job_row() | {"parent_id": parent.job_id}
+        row = factories.submitted_row(parent_id=parent.job_id)
 
         def begin(parent: RunRef = parent, row: dict[str, object] = row) -> None:
             event = NewEvent("submit", "agent")

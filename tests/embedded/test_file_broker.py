@@ -27,13 +27,17 @@ def _connection(url: str) -> Connection:
     return Connection(url, transport_options=file_broker_options(url))
 
 
+# Each test's queue has a name of its own, which no worker's has: kombu remembers the process's queues by name, whatever
+# folder they were made in, and what is sent to one of the same name in another folder arrives nowhere.
+
+
 def _files(url: str, option: str) -> list[Path]:
     return sorted(Path(file_broker_options(url)[option]).glob("*.msg"))
 
 
 def test_messages_pass_between_connections_and_each_is_taken_once(url: str) -> None:
     with _connection(url) as sender:
-        queue = sender.SimpleQueue("agent")
+        queue = sender.SimpleQueue("passing")
         for number in range(40):
             queue.put({"number": number})
         queue.close()
@@ -41,7 +45,7 @@ def test_messages_pass_between_connections_and_each_is_taken_once(url: str) -> N
 
     def take() -> None:
         with _connection(url) as receiver:
-            queue = receiver.SimpleQueue("agent")
+            queue = receiver.SimpleQueue("passing")
             while len(taken) < 40:
                 try:
                     message = queue.get(timeout=0.1)
@@ -72,7 +76,6 @@ def test_the_folder_is_private(url: str) -> None:
 
 def test_the_janitor_takes_old_files_only(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with _connection(url) as sender:
-        # A name of its own: kombu remembers the process's queues by name, whatever folder they were made in.
         queue = sender.SimpleQueue("janitor")
         queue.put({"number": 1})
         queue.put({"number": 2})

@@ -166,8 +166,8 @@ class Database:
 
     def close(self) -> None:
         """Closes every connection. The database may be used again afterwards."""
-        self._writer.close()
-        self.engine.dispose()
+        with self._writer.closed():  # a write in between would keep a connection of the pool that goes
+            self.engine.dispose()
         if self._lone_engine is not None:
             self._lone_engine.dispose()
 

@@ -143,12 +143,14 @@ class SqliteWriter:
             self._commit_open()
             yield
 
-    def close(self) -> None:
-        """Closes the connection; the next write opens another."""
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Closes the connection and keeps writers out; the next write opens another."""
         with self.alone():
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+            yield
 
     @property
     def is_idle(self) -> bool:

@@ -271,3 +271,26 @@ def test_closing_commits_nothing_twice_and_the_next_write_opens_anew(db: Databas
     with pytest.raises(StorageError), db.write(together=True):
         raise StorageError("given up")
     assert kept(db) == [1, 2]
+
+
+def test_a_write_that_waits_while_it_is_closed_takes_a_connection_of_the_new_pool(db: Database) -> None:
+    """Else its connection is nobody's: it is counted in no pool, and closed by none."""
+    disposed = db.engine.dispose
+    written = threading.Thread(target=lambda: add_alone(db, 1))
+
+    def dispose_late() -> None:
+        written.start()
+        wait_until(lambda: db._writer._gate.is_awaited, reason="it waits")
+        disposed()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(db.engine, "dispose", dispose_late)
+        db.close()
+    written.join(30)
+    assert kept(db) == [1]
+    assert db.busy_connections == 0
+
+
+def add_alone(db: Database, number: int) -> None:
+    with db.write(together=True) as conn:
+        add(number)(conn)

@@ -1,4 +1,4 @@
-"""Celery mends: a thread that ends wakes the worker's event loop; events of tasks go out together, from any thread.
+"""Celery mends: a thread that ends wakes the worker's event loop; and a way to send events from a task's thread.
 
 Without prefetch, Celery asks the broker for another message only when its event loop turns, and nothing turns it when
 a pool thread becomes free: a freed slot would wait up to a second for the loop's next poll.
@@ -10,13 +10,9 @@ import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from celery import bootsteps
-
-EVENT_SECONDS = 0.25
-MOST_EVENTS = 1000  # that wait to be sent: the thread of the next one sends them
 
 _writers: list[int] = []  # the pipe of this process's event loop, once there is one
 _dispatchers: list[Any] = []  # of the present connection to the broker
@@ -48,41 +44,20 @@ def send_task_event(kind: str, task_id: str, **fields: object) -> None:
 
 
 class EventSender(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
-    """Knows the sender of events of the present connection, and lets it send those of a quarter of a second together.
-
-    Celery sends each turn's events at once: half of what its main thread computes for a task, and just as the task begins.
-    """
+    """Knows the sender of events of the present connection."""
 
     requires = ("celery.worker.consumer.events:Events",)
 
     def __init__(self, _consumer: Any, **_: Any) -> None:
-        self._is_due = False
+        pass
 
     def start(self, consumer: Any) -> None:
-        dispatcher = consumer.event_dispatcher
-        _dispatchers[:] = [dispatcher]
+        _dispatchers[:] = [consumer.event_dispatcher]
         _consumers[:] = [consumer]
-        if consumer.hub is not None and dispatcher is not None:
-            dispatcher.buffer_limit = MOST_EVENTS
-            dispatcher.on_send_buffered = partial(self._send_soon, consumer.hub, dispatcher)
 
     def stop(self, _consumer: Any) -> None:
-        for dispatcher in _dispatchers:
-            with contextlib.suppress(Exception):  # the broker may be gone
-                dispatcher.flush()
-        self._is_due = False
         _dispatchers.clear()
         _consumers.clear()
-
-    def _send_soon(self, hub: Any, dispatcher: Any) -> None:
-        if not self._is_due:  # another thread may find the same: then they are sent twice as often, once
-            self._is_due = True
-            hub.call_soon(hub.call_later, EVENT_SECONDS, self._send, dispatcher)
-
-    def _send(self, dispatcher: Any) -> None:
-        self._is_due = False
-        if dispatcher in _dispatchers:
-            dispatcher.flush()
 
 
 class HubWakeUp(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types

@@ -7,7 +7,6 @@ at once). Reads are plain BEGIN: in WAL they block nobody.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sqlite3
@@ -37,6 +36,7 @@ from storage.errors import DatabaseUnavailable, DiskFull, StorageError
 from storage.prepared import raise_driver_error
 from storage.records import StateHooks
 from storage.sqlite_writer import SqliteWriter
+from storage.text import compact_json
 
 SQLITE_POOL = 4
 POSTGRES_POOL = 16
@@ -185,7 +185,7 @@ class Database:
                 pool_size=SQLITE_POOL if pooled else 1,
                 max_overflow=0,
                 poolclass=sa.QueuePool,
-                json_serializer=_dump_json,
+                json_serializer=compact_json,
                 connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
             )
             sa.event.listen(engine, "connect", self._prepare_sqlite)
@@ -196,7 +196,7 @@ class Database:
             pool_size=POSTGRES_POOL if pooled else 1,
             max_overflow=0,
             pool_use_lifo=True,  # the one used last has its statements prepared
-            json_serializer=_dump_json,
+            json_serializer=compact_json,
             connect_args={
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 # A host without power is noticed within half a minute; the system's own default is two hours.
@@ -267,10 +267,6 @@ def _has_news(connection: Any) -> bool:
 
 def _foreign_keys_off(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA foreign_keys=OFF")  # has no effect inside a transaction, so it is said here
-
-
-# One encoder for all: `json.dumps` makes a new one for each value that is not written its default way.
-_dump_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _begin_sqlite(conn: Connection) -> None:

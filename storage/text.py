@@ -11,7 +11,9 @@ from typing import Any
 from storage.masking import mask
 
 NUL_SYMBOL = "\u2400"  # ␀: Postgres refuses NUL in text, and a reader should still see that it was there
-_as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+# One encoder for all: `json.dumps` makes a new one for each value that is not written its default way.
+compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_strict_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -52,7 +54,7 @@ def _is_clean(value: Any) -> bool:
     if not isinstance(value, dict | list):
         return value is None
     try:
-        text = _as_json(value)
+        text = _strict_json(value)
     except (TypeError, ValueError, RecursionError):  # no JSON, or not a finite number
         return False
     return "\\u0000" not in text and clean_text(text) is text

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
-from storage.text import valid_json
+from storage.text import compact_json, valid_json
 from worker.model.types import ModelRequest
-
-_as_json = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":")
-).encode  # json.dumps makes a new one each time
 
 
 def mint_call_id() -> str:
@@ -43,4 +38,4 @@ def encode_request(request: ModelRequest) -> bytes:
 
 
 def _dump(payload: dict[str, Any]) -> bytes:
-    return _as_json(payload).encode()
+    return compact_json(payload).encode()

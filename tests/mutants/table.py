@@ -46,7 +46,10 @@ MUTANTS = (
         "storage/sqlite_writer.py",
         "        self._wait(batch)\n",
         "",
-        ("tests/storage/test_sqlite_writer.py::test_a_commit_that_fails_is_told_to_all_and_keeps_nothing",),
+        (
+            "tests/storage/test_sqlite_writer.py::test_nobody_returns_before_the_commit",
+            "tests/storage/test_sqlite_writer.py::test_a_commit_that_fails_is_told_to_all_and_keeps_nothing",
+        ),
     ),
     Mutant(
         "a failed write leaves the shared commit",

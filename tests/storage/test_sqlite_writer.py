@@ -63,7 +63,11 @@ def kept(db: Database) -> list[int]:
 
 
 def write_at_once(
-    db: Database, bodies: list[Body], *, alone: frozenset[int] = frozenset()
+    db: Database,
+    bodies: list[Body],
+    *,
+    alone: frozenset[int] = frozenset(),
+    returned: threading.Event | None = None,
 ) -> list[Exception | None]:
     """Each body in a thread of its own, in this order, the others waiting while the first is at it: what each raised."""
     raised: list[Exception | None] = [None] * len(bodies)
@@ -76,6 +80,8 @@ def write_at_once(
                 if place == 0:
                     assert everybody_waits.wait(30)
                 body(conn)
+            if returned is not None:
+                returned.set()
         except Exception as error:  # noqa: BLE001 - looked at by the test
             raised[place] = error
 
@@ -102,16 +108,19 @@ def test_those_that_wait_share_one_commit(db: Database, commits: list[str]) -> N
 def test_nobody_returns_before_the_commit(db: Database) -> None:
     """What a thread does after its write may rely on it, whoever commits."""
     seen: list[list[int]] = []
+    returned = threading.Event()
 
     def and_look(number: int) -> Body:
         def body(conn: Connection) -> None:
             add(number)(conn)
             if number == COUNT - 1:
+                assert not returned.wait(0.2)  # the others have long left their blocks
                 seen.append(kept(db))
 
         return body
 
-    write_at_once(db, [and_look(number) for number in range(COUNT)])
+    raised = write_at_once(db, [and_look(number) for number in range(COUNT)], returned=returned)
+    assert raised == [None] * COUNT
     assert seen == [[]]
     assert kept(db) == list(range(COUNT))
 
